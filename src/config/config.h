@@ -1,0 +1,248 @@
+#pragma once
+
+// The configuration of a run as plain structs: no YAML, no logic. Field names are the YAML keys.
+// Filled by config/parse; a value that says "auto" in YAML is an empty optional here until
+// config/resolve has chosen it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/gate.h"
+#include "ops/nsa_compress.h"
+#include "ops/nsa_geometry.h"
+
+namespace nsa {
+
+struct RunConfig {
+  std::string name = "run";
+  std::string out_dir = "out/run";  ///< as written: counts from the working directory
+  std::uint64_t seed = 1337;
+  std::string device = "auto";  ///< auto | cpu | cuda | cuda:N
+  std::optional<double> max_minutes;
+  std::optional<std::int64_t> stop_after;  ///< save after this step and leave with code 75
+  bool deterministic = true;
+};
+
+struct ModelConfig {
+  std::string preset;  ///< empty: none
+  std::int64_t vocab_size = 32768;
+  std::int64_t layers = 12;
+  std::int64_t hidden = 1024;
+  std::int64_t heads = 16;
+  std::int64_t kv_heads = 1;
+  std::int64_t head_dim = 0;    ///< resolved: hidden / heads unless given
+  std::int64_t v_head_dim = 0;  ///< resolved: head_dim unless given
+  std::int64_t ffn = 2816;
+  double rope_theta = 10000.0;
+  std::int64_t rope_dim = 0;  ///< resolved: head_dim unless given; 0 given = no rotation
+  double norm_eps = 1.0e-5;
+  bool qk_norm = false;
+  bool tie_embeddings = true;
+};
+
+enum class AttentionKind : std::uint8_t { kNsa, kDense };
+/// Where RoPE meets compression: on the compressed key, on the tokens before phi, or not at all.
+enum class CompressRope : std::uint8_t { kAfter, kBefore, kNone };
+
+struct CompressConfig {
+  Phi phi = Phi::kPoolMlp;
+  std::int64_t rate = 16;
+  std::int64_t overlap = 2;
+  std::int64_t hidden_key = 0;    ///< MLP width for keys; resolved: compress.hidden, else head_dim
+  std::int64_t hidden_value = 0;  ///< for values; resolved: compress.hidden, else v_head_dim
+  std::int64_t bins = 32;
+  bool rate1_bypass = true;
+  CompressRope rope = CompressRope::kAfter;
+  CompressPosition position = CompressPosition::kCenter;
+};
+
+struct SelectConfig {
+  std::int64_t block = 64;
+  std::int64_t top_n = 16;
+  std::int64_t initial = 1;
+  std::int64_t local = 2;
+};
+
+struct AttentionConfig {
+  AttentionKind kind = AttentionKind::kNsa;
+  std::vector<std::int64_t> dense_layers;
+  /// Which branches reach the output, by Branch. The selected branch needs compressed keys to score
+  /// with even where the compressed branch itself is off.
+  bool compressed = true;
+  bool selected = true;
+  bool window_branch = true;
+  CompressConfig compress;
+  SelectConfig select;
+  std::int64_t window = 512;
+  bool share_kv = false;
+};
+
+struct DocSeparator {
+  std::optional<std::int64_t> id;
+  bool before = true;  ///< the separator stands before (llm.c) or after each document
+};
+
+struct DataConfig {
+  std::vector<std::string> train;  ///< resolved paths or globs
+  std::vector<std::string> val;
+  std::string format = "auto";
+  std::string text_key = "text";
+  bool doc_mask = false;
+  DocSeparator doc_sep;
+  std::string on_bad_line = "error";
+  std::string on_change = "error";
+  bool shuffle = true;
+  bool check_tokens = true;
+};
+
+struct TokenizerConfig {
+  std::string model;  ///< resolved path; empty: none (no samples)
+  std::optional<std::int64_t> eos_id;
+};
+
+struct TrainConfig {
+  std::int64_t seq_len = 2048;
+  std::int64_t tokens_per_step = 524288;
+  std::optional<std::int64_t> micro_batch;  ///< sequences; empty: auto
+  // Exactly one of the three is set.
+  std::optional<std::int64_t> steps;
+  std::optional<double> epochs;
+  std::optional<std::int64_t> tokens;
+};
+
+struct OptimConfig {
+  double lr = 6.0e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1.0e-8;
+  double weight_decay = 0.1;
+  double clip = 1.0;
+  double z_loss = 0;
+};
+
+/// A count in steps, or in tokens when it was written with a K/M/B suffix.
+struct StepsOrTokens {
+  std::int64_t count = 0;
+  bool in_tokens = false;
+};
+
+enum class LrKind : std::uint8_t { kConstant, kLinear, kCosine, kWsd };
+enum class DecayShape : std::uint8_t { kLinear, kSqrt, kCosine };
+
+struct LrConfig {
+  LrKind kind = LrKind::kCosine;
+  StepsOrTokens warmup{700, false};
+  double min_ratio = 0.1;
+  double decay = 0.2;                      ///< wsd: fraction of the run that decays
+  DecayShape shape = DecayShape::kLinear;  ///< wsd: shape of that tail
+};
+
+/// One stage with everything filled in (what an entry leaves out was inherited; `rate: auto` was
+/// chosen from seq_len). Stages stand in order; the first has from = 0.
+struct StageConfig {
+  StepsOrTokens from;
+  std::int64_t seq_len = 0;
+  std::int64_t rate = 0;
+  std::int64_t tokens_per_step = 0;
+  std::int64_t rewarm = 0;  ///< steps of linear learning-rate re-warm at the start of the stage
+};
+
+struct ScheduleConfig {
+  LrConfig lr;
+  std::vector<StageConfig> stages;  ///< at least one after parsing
+};
+
+struct PrecisionConfig {
+  std::string compute = "auto";  ///< auto | fp32 | fp64 (cpu, tests); bf16 needs cuda
+  std::string master = "fp32";
+  std::string grad_accum = "fp32";
+  std::string optim_states = "fp32";
+};
+
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+
+struct MemoryConfig {
+  Recompute recompute = Recompute::kNone;
+  std::optional<std::int64_t> logits_chunks;  ///< empty: auto
+};
+
+struct CheckpointConfig {
+  std::string dir;            ///< resolved: <out_dir>/ckpt
+  std::int64_t every = 1000;  ///< steps, 0: off
+  std::optional<double> every_minutes;
+  std::int64_t keep_last = 3;
+  std::int64_t keep_every = 0;
+  std::string resume = "auto";  ///< auto | never | must | PATH
+};
+
+struct SignalsConfig {
+  std::vector<std::string> stop = {"TERM", "INT"};
+  std::vector<std::string> save = {"USR1"};
+};
+
+struct SampleConfig {
+  std::vector<std::string> prompts;  ///< empty: no samples
+  std::int64_t tokens = 64;
+  double temperature = 0.8;
+  std::int64_t top_k = 50;
+};
+
+struct EvalConfig {
+  std::int64_t every = 250;
+  std::int64_t tokens = 1048576;
+  bool at_start = true;
+  SampleConfig sample;
+};
+
+struct GuardConfig {
+  std::string on_nonfinite = "stop";  ///< stop | skip
+  std::int64_t max_skips = 10;
+};
+
+struct LogConfig {
+  std::int64_t every = 1;
+  std::string metrics = "metrics.jsonl";  ///< counts from out_dir
+};
+
+struct Config {
+  RunConfig run;
+  ModelConfig model;
+  AttentionConfig attention;
+  DataConfig data;
+  TokenizerConfig tokenizer;
+  TrainConfig train;
+  OptimConfig optim;
+  ScheduleConfig schedule;
+  PrecisionConfig precision;
+  MemoryConfig memory;
+  CheckpointConfig checkpoint;
+  SignalsConfig signals;
+  EvalConfig eval;
+  GuardConfig guard;
+  LogConfig log;
+};
+
+/// The block arithmetic of a stage that compresses at `rate`.
+inline NsaGeometry geometry_of(const AttentionConfig& attention, std::int64_t rate) {
+  const auto narrow = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  return {.rate = narrow(rate),
+          .overlap = narrow(attention.compress.overlap),
+          .select_block = narrow(attention.select.block),
+          .top_n = narrow(attention.select.top_n),
+          .initial = narrow(attention.select.initial),
+          .local = narrow(attention.select.local),
+          .window = narrow(attention.window)};
+}
+
+/// Whether layer `layer` uses dense attention.
+inline bool is_dense_layer(const AttentionConfig& attention, std::int64_t layer) {
+  if (attention.kind == AttentionKind::kDense) return true;
+  for (const std::int64_t dense : attention.dense_layers) {
+    if (dense == layer) return true;
+  }
+  return false;
+}
+
+}  // namespace nsa

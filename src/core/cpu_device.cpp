@@ -1,0 +1,67 @@
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "core/device.h"
+#include "core/error.h"
+
+namespace nsa {
+
+void* Device::allocate(std::int64_t bytes) {
+  check(bytes >= 0, "Device::allocate: negative size");
+  void* data = do_allocate(std::max<std::int64_t>(bytes, 1));
+  ++allocations_;
+  allocated_bytes_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, allocated_bytes_);
+  return data;
+}
+
+void Device::release(void* data, std::int64_t bytes) noexcept {
+  if (data == nullptr) return;
+  do_release(data);
+  allocated_bytes_ -= bytes;
+}
+
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // one cache line, and the widest vector register
+
+class CpuDevice final : public Device {
+ public:
+  std::string name() const override { return "cpu"; }
+  void copy_from_host(void* to, const void* host, std::int64_t bytes) override {
+    copy(to, host, bytes);
+  }
+  void copy_to_host(void* host, const void* from, std::int64_t bytes) override {
+    copy(host, from, bytes);
+  }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
+    if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+  }
+  void fill_zero(void* data, std::int64_t bytes) override {
+    if (bytes > 0) std::memset(data, 0, static_cast<std::size_t>(bytes));
+  }
+  void synchronize() override {}
+
+ protected:
+  void* do_allocate(std::int64_t bytes) override {
+    const std::int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded));
+    if (data == nullptr) {
+      fail_runtime("out of memory: " + std::to_string(bytes >> 20) +
+                   " MiB more are needed on the host; lower train.micro_batch or set "
+                   "memory.recompute: full");
+    }
+    return data;
+  }
+  void do_release(void* data) noexcept override { std::free(data); }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device() {
+  return std::make_unique<CpuDevice>();
+}
+
+}  // namespace nsa

@@ -1,0 +1,89 @@
+#pragma once
+
+// Loader: the order in which a run reads its data, as a function of (seed, epoch, cursor).
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/buffer.h"
+#include "data/token_dataset.h"
+
+namespace nsa {
+
+/// All that moves in data/: what a checkpoint keeps of it.
+struct LoaderState {
+  std::int64_t epoch = 0;
+  std::int64_t cursor = 0;   ///< tokens of this epoch, in page order, already served or skipped
+  std::int64_t dropped = 0;  ///< tokens skipped at stage edges since the start of the run
+  friend bool operator==(const LoaderState&, const LoaderState&) = default;
+};
+
+struct LoaderOptions {
+  std::int64_t page = 0;  ///< tokens, the largest seq_len of the schedule
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  bool doc_mask = false;
+  std::int64_t max_rows = 0;  ///< tokens of the largest micro-batch
+};
+
+/// Page i is inputs [i * page, (i + 1) * page) with targets one further; an epoch is
+/// (tokens - 1) / page pages, permuted by (seed, epoch). A stage with a shorter seq_len cuts a page
+/// into consecutive sequences.
+class Loader {
+ public:
+  /// `data` and `device` must outlive it. Throws Error (code 3) when there is less than one page.
+  Loader(const TokenDataset& data, const LoaderOptions& options, Device& device);
+
+  /// The next `sequences` sequences of `seq_len` tokens, each a row of documents. seq_len divides
+  /// the page. With doc_mask a sequence is split where documents start, and the target of the last
+  /// token of a document is ignored. The views live until the next call.
+  Batch next(std::int64_t sequences, std::int64_t seq_len);
+  /// At a stage edge: skips what is left of a begun page.
+  void finish_page();
+
+  const LoaderState& state() const { return state_; }
+  void seek(const LoaderState& state) { state_ = state; }
+  std::int64_t pages_per_epoch() const { return pages_; }
+  std::int64_t epoch_tokens() const { return pages_ * options_.page; }
+  /// Tokens that no epoch serves: the tail after the last page.
+  std::int64_t tail_tokens() const;
+  /// The page that is read `index`-th in `epoch`.
+  std::int64_t page_at(std::int64_t epoch, std::int64_t index) const;
+
+ private:
+  const TokenDataset* data_;
+  LoaderOptions options_;
+  Device* device_;
+  std::int64_t pages_ = 0;
+  LoaderState state_;
+  std::vector<std::int32_t> tokens_, targets_, bounds_, starts_;
+  Buffer device_tokens_, device_targets_, device_bounds_;
+};
+
+/// A fixed set of sequences in file order, for evaluation: every batch size sees the same targets.
+class SequentialLoader {
+ public:
+  /// Serves the first min(limit, available) targets of `data`, cut into sequences of seq_len (the
+  /// last one may be shorter). Throws Error (code 3) when there is not one target.
+  SequentialLoader(const TokenDataset& data, const LoaderOptions& options, Device& device,
+                   std::int64_t limit);
+  /// Starts over, with sequences of seq_len.
+  void restart(std::int64_t seq_len);
+  /// Up to `sequences` sequences; rows 0 when there are none left.
+  Batch next(std::int64_t sequences);
+  std::int64_t targets() const { return targets_total_; }
+
+ private:
+  const TokenDataset* data_;
+  LoaderOptions options_;
+  Device* device_;
+  std::int64_t targets_total_ = 0;
+  std::int64_t at_ = 0;
+  std::int64_t seq_len_ = 0;
+  std::vector<std::int32_t> tokens_, targets_, bounds_, starts_;
+  Buffer device_tokens_, device_targets_, device_bounds_;
+};
+
+}  // namespace nsa

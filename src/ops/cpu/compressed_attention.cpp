@@ -1,0 +1,8 @@
+// PLACEHOLDER to be replaced.
+#include "ops/cpu/cpu_ops.h"
+namespace nsa {
+namespace cpu {
+void CpuOps::apply(const CompressedSelectForward&) { fail("placeholder"); }
+void CpuOps::apply(const CompressedAttentionBackward&) { fail("placeholder"); }
+}
+}

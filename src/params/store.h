@@ -1,0 +1,63 @@
+#pragma once
+
+// ParameterStore: the flat buffers of weights, gradients and optimiser state.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "ops/backend.h"
+#include "params/layout.h"
+
+namespace nsa {
+
+/// Owns, for the whole run: weights (what the model computes with), gradients, master, m, v, each
+/// layout.size() elements. When compute and master types agree, weights and master are one buffer.
+class ParameterStore {
+ public:
+  /// Everything zero. `compute` is kF32 or kF64; master and optimiser state have the same type.
+  ParameterStore(const Layout& layout, Backend& backend, DType compute);
+
+  const Layout& layout() const { return layout_; }
+  DType dtype() const { return dtype_; }
+
+  /// Initial weights: element i of parameter p is a function of (seed, name of p, i) alone.
+  void initialize(std::uint64_t seed);
+
+  /// Views of one parameter, in its shape.
+  Tensor weight(const std::string& name) const;
+  Tensor gradient(const std::string& name) const;
+  /// One [sum of rows, columns] view over adjacent parameters `first` to `last`, all of them
+  /// matrices with equal columns.
+  Tensor fused_weight(const std::string& first, const std::string& last) const;
+  Tensor fused_gradient(const std::string& first, const std::string& last) const;
+
+  /// The flat buffers, [layout().size()].
+  Tensor weights() const { return weights_view_; }
+  Tensor gradients() const { return gradients_view_; }
+  Tensor master() const { return master_view_; }
+  Tensor m() const { return m_view_; }
+  Tensor v() const { return v_view_; }
+
+  /// How often the optimiser has updated each parameter, in layout order (bias correction).
+  std::vector<std::int64_t>& updates() { return updates_; }
+  const std::vector<std::int64_t>& updates() const { return updates_; }
+
+  void zero_gradients();
+  /// After master was loaded: weights = master.
+  void publish();
+
+ private:
+  Tensor view(const Tensor& flat, const std::string& name) const;
+  Tensor fused_view(const Tensor& flat, const std::string& first, const std::string& last) const;
+
+  Layout layout_;
+  Device* device_;
+  DType dtype_;
+  Buffer weights_, gradients_, m_, v_;
+  Tensor weights_view_, gradients_view_, master_view_, m_view_, v_view_;
+  std::vector<std::int64_t> updates_;
+};
+
+}  // namespace nsa
