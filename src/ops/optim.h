@@ -24,7 +24,8 @@ struct AdamWRange {
   double weight_decay = 0;
 };
 
-/// AdamW with decoupled decay over the given ranges; elements outside them are not touched.
+/// AdamW with decoupled decay over the given ranges, which ascend and do not overlap; elements
+/// outside them are not touched.
 /// g = grad * grad_scale * min(1, max_norm / norm), norm = grad_scale * sqrt(grad_square_sum);
 /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 /// master -= lr * (m / (1 - b1^updates) / (sqrt(v / (1 - b2^updates)) + eps) + decay * master);

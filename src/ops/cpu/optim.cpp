@@ -1,8 +1,90 @@
-// PLACEHOLDER to be replaced.
+#include "ops/optim.h"
+
+#include <algorithm>
+#include <cmath>
+
 #include "ops/cpu/cpu_ops.h"
-namespace nsa {
-namespace cpu {
-void CpuOps::apply(const SumSquares&) { fail("placeholder"); }
-void CpuOps::apply(const AdamW&) { fail("placeholder"); }
+#include "ops/cpu/tiles.h"
+#include "ops/cpu/vector_math.h"
+
+namespace nsa::cpu {
+namespace {
+
+constexpr std::int64_t kElementsPerPart = 32768;
+
+/// The numbers of one range that do not change from element to element.
+template <class T>
+struct Update {
+  T grad_scale, beta1, beta2, m_scale, v_scale, eps, decay;
+  T rest1, rest2;  ///< 1 - beta, made in double: 1 - 0.999 in float is wrong from the fifth digit
+  T step;          ///< learning rate
+
+  Update(const AdamW& op, const AdamWRange& range, double scale)
+      : grad_scale(static_cast<T>(scale)),
+        beta1(static_cast<T>(op.beta1)),
+        beta2(static_cast<T>(op.beta2)),
+        m_scale(static_cast<T>(1 / (1 - std::pow(op.beta1, static_cast<double>(range.updates))))),
+        v_scale(static_cast<T>(1 / (1 - std::pow(op.beta2, static_cast<double>(range.updates))))),
+        eps(static_cast<T>(op.eps)),
+        decay(static_cast<T>(range.weight_decay)),
+        rest1(static_cast<T>(1 - op.beta1)),
+        rest2(static_cast<T>(1 - op.beta2)),
+        step(static_cast<T>(op.learning_rate)) {}
+};
+
+template <class T>
+void update_elements(const AdamW& op, const Update<T>& u, std::int64_t begin, std::int64_t end) {
+  T* __restrict master = op.master.as<T>();
+  T* __restrict m = op.m.as<T>();
+  T* __restrict v = op.v.as<T>();
+  const T* __restrict grad = op.grad.as<T>();
+  for (std::int64_t i = begin; i < end; ++i) {
+    const T g = grad[i] * u.grad_scale;
+    m[i] = u.beta1 * m[i] + u.rest1 * g;
+    v[i] = u.beta2 * v[i] + u.rest2 * (g * g);
+    const T direction = m[i] * u.m_scale / (std::sqrt(v[i] * u.v_scale) + u.eps);
+    master[i] -= u.step * (direction + u.decay * master[i]);
+  }
+  T* weights = op.weights.as<T>();
+  if (weights != master) std::copy(master + begin, master + end, weights + begin);
 }
+
+}  // namespace
+
+void CpuOps::apply(const SumSquares& op) {
+  const Parts parts = {.count = op.x.size(), .size = kElementsPerPart};
+  Scratch::Frame frame(scratch(0));
+  auto* partials = frame.take<double>(parts.parts());
+  with_float(op.x.dtype(), [&]<class T>() {
+    const T* x = op.x.as<T>();
+    pool_.for_each(parts.parts(), [&](std::int64_t part, int) {
+      const T* from = x + parts.begin(part);
+      partials[part] = lane_sum<double>(parts.end(part) - parts.begin(part), [&](std::int64_t i) {
+        const auto value = static_cast<double>(from[i]);
+        return value * value;
+      });
+    });
+  });
+  double total = 0;
+  for (std::int64_t part = 0; part < parts.parts(); ++part) total += partials[part];
+  op.sum.as<double>()[0] += total;
 }
+
+void CpuOps::apply(const AdamW& op) {
+  const double norm = op.grad_scale * std::sqrt(op.grad_square_sum.as<double>()[0]);
+  if (!std::isfinite(norm)) return;
+  const bool clip = op.max_norm > 0 && norm > op.max_norm;
+  const double scale = clip ? op.grad_scale * (op.max_norm / norm) : op.grad_scale;
+  with_float(op.master.dtype(), [&]<class T>() {
+    const Parts parts = {.count = op.master.size(), .size = kElementsPerPart};
+    for_each_part(pool_, parts, [&](std::int64_t begin, std::int64_t end) {
+      for (const AdamWRange& range : op.ranges) {
+        const std::int64_t from = std::max(begin, range.begin);
+        const std::int64_t to = std::min(end, range.end);
+        if (from < to) update_elements<T>(op, Update<T>(op, range, scale), from, to);
+      }
+    });
+  });
+}
+
+}  // namespace nsa::cpu
