@@ -3,11 +3,10 @@
 // Loader: the order in which a run reads its data, as a function of (seed, epoch, cursor).
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "core/batch.h"
-#include "core/buffer.h"
+#include "data/batch_builder.h"
+#include "data/page_order.h"
 #include "data/token_dataset.h"
 
 namespace nsa {
@@ -15,7 +14,8 @@ namespace nsa {
 /// All that moves in data/: what a checkpoint keeps of it.
 struct LoaderState {
   std::int64_t epoch = 0;
-  std::int64_t cursor = 0;   ///< tokens of this epoch, in page order, already served or skipped
+  std::int64_t cursor = 0;   ///< tokens of this epoch, in page order, already served or skipped;
+                             ///< less than the epoch holds: its end is the start of the next one
   std::int64_t dropped = 0;  ///< tokens skipped at stage edges since the start of the run
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
@@ -33,7 +33,8 @@ struct LoaderOptions {
 /// into consecutive sequences.
 class Loader {
  public:
-  /// `data` and `device` must outlive it. Throws Error (code 3) when there is less than one page.
+  /// `data` and `device` must outlive it. Throws Error (code 3) when there is less than one page,
+  /// (code 2) for doc_mask over shards that do not tell where documents start.
   Loader(const TokenDataset& data, const LoaderOptions& options, Device& device);
 
   /// The next `sequences` sequences of `seq_len` tokens, each a row of documents. seq_len divides
@@ -44,7 +45,8 @@ class Loader {
   void finish_page();
 
   const LoaderState& state() const { return state_; }
-  void seek(const LoaderState& state) { state_ = state; }
+  /// Throws Error (code 4) for a state that this data cannot be in.
+  void seek(const LoaderState& state);
   std::int64_t pages_per_epoch() const { return pages_; }
   std::int64_t epoch_tokens() const { return pages_ * options_.page; }
   /// Tokens that no epoch serves: the tail after the last page.
@@ -53,37 +55,37 @@ class Loader {
   std::int64_t page_at(std::int64_t epoch, std::int64_t index) const;
 
  private:
+  void advance(std::int64_t tokens);
+
   const TokenDataset* data_;
   LoaderOptions options_;
-  Device* device_;
   std::int64_t pages_ = 0;
+  PageOrder order_;
   LoaderState state_;
-  std::vector<std::int32_t> tokens_, targets_, bounds_, starts_;
-  Buffer device_tokens_, device_targets_, device_bounds_;
+  BatchBuilder builder_;
 };
 
 /// A fixed set of sequences in file order, for evaluation: every batch size sees the same targets.
 class SequentialLoader {
  public:
+  /// `data` and `device` must outlive it.
   /// Serves the first min(limit, available) targets of `data`, cut into sequences of seq_len (the
-  /// last one may be shorter). Throws Error (code 3) when there is not one target.
+  /// last one may be shorter), of options.page until restart() tells another length; seed and
+  /// shuffle have no meaning here. Throws Error (code 3) when there is not one target.
   SequentialLoader(const TokenDataset& data, const LoaderOptions& options, Device& device,
                    std::int64_t limit);
   /// Starts over, with sequences of seq_len.
   void restart(std::int64_t seq_len);
   /// Up to `sequences` sequences; rows 0 when there are none left.
   Batch next(std::int64_t sequences);
+  /// Rows that one pass serves, with those whose target doc_mask ignores.
   std::int64_t targets() const { return targets_total_; }
 
  private:
-  const TokenDataset* data_;
-  LoaderOptions options_;
-  Device* device_;
   std::int64_t targets_total_ = 0;
   std::int64_t at_ = 0;
   std::int64_t seq_len_ = 0;
-  std::vector<std::int32_t> tokens_, targets_, bounds_, starts_;
-  Buffer device_tokens_, device_targets_, device_bounds_;
+  BatchBuilder builder_;
 };
 
 }  // namespace nsa

@@ -33,6 +33,10 @@ class TokenDataset {
   bool has_documents() const;
   /// Vocabulary size as the shards' headers tell it (0: unknown).
   std::int64_t vocab_size() const;
+  /// Tokenizer::fingerprint of the model that made the shards (0: unknown). One data set has one.
+  std::uint32_t tokenizer() const;
+  /// The first shard and how many more there are, for messages.
+  std::string describe() const;
 
   /// Tokens [begin, begin + out.size()) of the joined shards.
   void read(std::int64_t begin, std::span<std::int32_t> out) const;
@@ -47,7 +51,9 @@ class TokenDataset {
 
  private:
   struct Shard;
-  std::vector<std::unique_ptr<Shard>> shards_;
+  const Shard& shard_of(std::int64_t position) const;
+
+  std::vector<std::unique_ptr<Shard>> shards_;  ///< ascending in `begin`, none empty
 };
 
 }  // namespace nsa

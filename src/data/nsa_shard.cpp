@@ -1,0 +1,160 @@
+#include "data/nsa_shard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+#include "core/format.h"
+
+namespace nsa {
+
+// Files are little-endian and are mapped, not decoded.
+static_assert(std::endian::native == std::endian::little);
+
+namespace {
+
+constexpr std::int64_t kHeaderBytes = sizeof(NsaShardHeader);
+constexpr std::int64_t kStartsAlignment = 8;
+
+/// Where the document starts stand: after the ids, 8-byte aligned.
+constexpr std::int64_t starts_offset(std::int64_t tokens, std::int64_t id_bytes) {
+  const std::int64_t end = kHeaderBytes + tokens * id_bytes;
+  return (end + kStartsAlignment - 1) / kStartsAlignment * kStartsAlignment;
+}
+
+void check_header(const std::string& path, const NsaShardHeader& header) {
+  if (header.version != NsaShardHeader::kVersion) {
+    fail_data(
+        fmt::format("{}: is an nsa shard of version {}, and this program reads version {}; "
+                    "encode the text again with nsa_tokenize",
+                    path, header.version, NsaShardHeader::kVersion));
+  }
+  if (header.id_bytes != 2 && header.id_bytes != 4) {
+    fail_data(
+        fmt::format("{}: its header tells {} bytes per token, wanted 2 (u16) or 4 (u32); the file "
+                    "is damaged, encode the text again",
+                    path, header.id_bytes));
+  }
+  // Counts above this would overflow the size that is computed from them.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 64;
+  if (header.tokens < 0 || header.tokens > kMost || header.documents < 0 ||
+      header.documents > header.tokens) {
+    fail_data(
+        fmt::format("{}: its header tells {} tokens in {} documents, wanted 0 <= documents <= "
+                    "tokens; the file is damaged, encode the text again",
+                    path, header.tokens, header.documents));
+  }
+  if (header.vocab_size < 0 || header.vocab_size > std::int64_t{1} << 31 ||
+      (header.id_bytes == 2 && header.vocab_size > 65536)) {
+    fail_data(
+        fmt::format("{}: its header tells a vocabulary of {} with {}-byte tokens, which hold at "
+                    "most {}; the file is damaged, encode the text again",
+                    path, header.vocab_size, header.id_bytes,
+                    header.id_bytes == 2 ? std::int64_t{65536} : std::int64_t{1} << 31));
+  }
+  if (std::any_of(header.reserved.begin(), header.reserved.end(), [](auto b) { return b != 0; })) {
+    fail_data(path +
+              ": the reserved bytes 48 to 63 of its header are not zero, wanted zeros; the file "
+              "is damaged or of a later version, encode the text again");
+  }
+}
+
+void check_starts(const TokenShard& shard) {
+  std::int64_t previous = -1;
+  for (std::size_t i = 0; i < shard.document_starts.size(); ++i) {
+    const std::int64_t start = shard.document_starts[i];
+    if (start <= previous || start >= shard.count) {
+      fail_data(
+          fmt::format("{}: document {} starts at token {}, wanted more than {} and less than {}; "
+                      "the file is damaged, encode the text again",
+                      shard.path, i, start, previous, shard.count));
+    }
+    previous = start;
+  }
+}
+
+}  // namespace
+
+NsaShardWriter::NsaShardWriter(const std::string& path, const ShardLabel& label) : file_(path) {
+  header_.id_bytes = static_cast<std::uint32_t>(id_bytes_for(label.vocab_size));
+  header_.vocab_size = label.vocab_size;
+  header_.tokenizer = label.tokenizer;
+  header_.eos_id = static_cast<std::int32_t>(label.eos_id);
+  file_.write(&header_, kHeaderBytes);
+}
+
+void NsaShardWriter::add_document(std::span<const std::int32_t> ids) {
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= header_.vocab_size) {
+      fail_data(fmt::format("{}: token id {} is outside the vocabulary of {}", file_.path(), id,
+                            header_.vocab_size));
+    }
+  }
+  if (ids.empty()) return;
+  starts_.push_back(header_.tokens);
+  const auto count = static_cast<std::int64_t>(ids.size());
+  if (header_.id_bytes == 2) {
+    narrow_.resize(ids.size());
+    std::transform(ids.begin(), ids.end(), narrow_.begin(),
+                   [](std::int32_t id) { return static_cast<std::uint16_t>(id); });
+    file_.write(narrow_.data(), count * 2);
+  } else {
+    file_.write(ids.data(), count * 4);
+  }
+  header_.tokens += count;
+}
+
+AtomicFile NsaShardWriter::finish() {
+  constexpr std::array<char, kStartsAlignment> kZeros{};
+  const std::int64_t end = kHeaderBytes + header_.tokens * header_.id_bytes;
+  file_.write(kZeros.data(), starts_offset(header_.tokens, header_.id_bytes) - end);
+  file_.write(starts_.data(), documents() * kStartsAlignment);
+  header_.documents = documents();
+  file_.write_at(0, &header_, kHeaderBytes);
+  file_.close();
+  return std::move(file_);
+}
+
+TokenShard open_nsa_shard(const std::string& path, MappedFile file) {
+  const std::span<const std::byte> bytes = file.bytes();
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  if (size < kHeaderBytes) {
+    fail_data(
+        fmt::format("{}: is {} bytes long, shorter than the {}-byte header of an nsa shard; "
+                    "the file is cut off, copy or encode it again",
+                    path, size, kHeaderBytes));
+  }
+  NsaShardHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  check_header(path, header);
+  const std::int64_t at = starts_offset(header.tokens, header.id_bytes);
+  const std::int64_t wanted = at + header.documents * kStartsAlignment;
+  if (size != wanted) {
+    fail_data(
+        fmt::format("{}: is {} bytes long, but its header ({} tokens of {} bytes, {} "
+                    "documents) wants {}; the file is cut off or damaged, copy or encode it "
+                    "again",
+                    path, size, header.tokens, header.id_bytes, header.documents, wanted));
+  }
+  TokenShard shard;
+  shard.path = path;
+  shard.header = bytes.first(kHeaderBytes);
+  shard.ids =
+      bytes.subspan(kHeaderBytes, static_cast<std::size_t>(header.tokens * header.id_bytes));
+  shard.count = header.tokens;
+  shard.id_bytes = header.id_bytes;
+  // The mapping is page-aligned and `at` a multiple of 8, so the cast is aligned.
+  shard.document_starts = {reinterpret_cast<const std::int64_t*>(bytes.data() + at),
+                           static_cast<std::size_t>(header.documents)};
+  shard.vocab_size = header.vocab_size;
+  shard.tokenizer = header.tokenizer;
+  shard.eos_id = header.eos_id;
+  shard.file = std::move(file);
+  check_starts(shard);
+  return shard;
+}
+
+}  // namespace nsa
