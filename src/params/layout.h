@@ -22,6 +22,11 @@ enum class Role : std::uint8_t {
   kCompressedOnly  ///< projections read by the compressed branch alone: none when it only scores
 };
 
+/// Whether an NSA layer needs compressed keys: to attend to, or only to score the selection blocks.
+inline bool reads_compressed_keys(const AttentionConfig& attention) {
+  return attention.compressed || attention.selected;
+}
+
 struct Parameter {
   std::string name;  ///< "blocks.3.attn.k_cmp"
   std::int64_t bucket = 0;
@@ -29,7 +34,8 @@ struct Parameter {
   std::vector<std::int64_t> shape;
   Init init = Init::kNormal;
   double init_std = 0;  ///< of kNormal
-  bool decay = false;   ///< weight decay applies (matrices, not vectors, theta, biases)
+  bool decay = false;   ///< weight decay applies: matrices, the embedding and the head included;
+                        ///< not norms, biases and theta
   Role role = Role::kOrdinary;
   std::int64_t size() const;
 };
@@ -42,7 +48,8 @@ struct Bucket {
 };
 
 /// A pure function of the configuration. Adjacent parameters that one matmul reads (q, k, v, gate;
-/// mlp gate and up) stand next to each other without padding.
+/// mlp gate and up) stand next to each other without padding; all others begin at a multiple of 64
+/// elements.
 class Layout {
  public:
   explicit Layout(const Config& config);

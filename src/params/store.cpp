@@ -1,0 +1,91 @@
+#include "params/store.h"
+
+#include "core/error.h"
+
+namespace nsa {
+namespace {
+
+/// `count` elements of a flat tensor.
+Tensor part(const Tensor& flat, std::int64_t begin, std::int64_t count) {
+  return flat.slice(begin, begin + count);
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(const Layout& layout, Backend& backend, DType compute)
+    : layout_(layout), device_(backend.device.get()), dtype_(compute) {
+  check(compute == DType::kF32 || compute == DType::kF64, "ParameterStore: not a floating type");
+  const std::int64_t elements = layout_.size();
+  const std::int64_t bytes = elements * size_of(dtype_);
+  for (Buffer* buffer : {&weights_, &gradients_, &m_, &v_}) {
+    *buffer = Buffer(*device_, bytes);
+    device_->fill_zero(buffer->data(), bytes);
+  }
+  weights_view_ = weights_.view(dtype_, {elements});
+  gradients_view_ = gradients_.view(dtype_, {elements});
+  master_view_ = weights_view_;
+  m_view_ = m_.view(dtype_, {elements});
+  v_view_ = v_.view(dtype_, {elements});
+  updates_.assign(layout_.parameters().size(), 0);
+}
+
+Tensor ParameterStore::weight(const std::string& name) const {
+  return view(weights_view_, name);
+}
+
+Tensor ParameterStore::gradient(const std::string& name) const {
+  return view(gradients_view_, name);
+}
+
+Tensor ParameterStore::fused_weight(const std::string& first, const std::string& last) const {
+  return fused_view(weights_view_, first, last);
+}
+
+Tensor ParameterStore::fused_gradient(const std::string& first, const std::string& last) const {
+  return fused_view(gradients_view_, first, last);
+}
+
+void ParameterStore::zero_gradients() {
+  device_->fill_zero(gradients_view_.data(), gradients_view_.bytes());
+}
+
+void ParameterStore::publish() {
+  // Both element types there are keep weights and master in one buffer: what was loaded is what the
+  // model reads.
+  check(weights_view_.data() == master_view_.data(), "ParameterStore: weights are a copy");
+}
+
+Tensor ParameterStore::view(const Tensor& flat, const std::string& name) const {
+  const Parameter& parameter = layout_.find(name);
+  const Tensor elements = part(flat, layout_.begin(parameter), parameter.size());
+  const std::vector<std::int64_t>& shape = parameter.shape;
+  switch (shape.size()) {
+    case 1:
+      return elements;
+    case 2:
+      return elements.reshape({shape[0], shape[1]});
+    default:
+      fail("ParameterStore: " + name + " is neither a vector nor a matrix");
+  }
+}
+
+Tensor ParameterStore::fused_view(const Tensor& flat, const std::string& first,
+                                  const std::string& last) const {
+  const Parameter& head = layout_.find(first);
+  const Parameter& tail = layout_.find(last);
+  const std::int64_t begin = layout_.begin(head);
+  const std::int64_t end = layout_.begin(tail) + tail.size();
+  check(head.bucket == tail.bucket && begin < end, "ParameterStore: fused view out of order");
+  std::int64_t reached = begin;
+  for (const Parameter& parameter : layout_.parameters()) {
+    const std::int64_t at = layout_.begin(parameter);
+    if (at < begin || at >= end) continue;
+    check(parameter.shape.size() == 2 && parameter.shape[1] == head.shape.at(1),
+          "ParameterStore: fused view over unequal columns");
+    check(at == reached, "ParameterStore: fused view over a gap");
+    reached += parameter.size();
+  }
+  return part(flat, begin, end - begin).reshape({(end - begin) / head.shape.at(1), head.shape[1]});
+}
+
+}  // namespace nsa
