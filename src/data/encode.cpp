@@ -1,0 +1,223 @@
+#include "data/encode.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
+#include "core/format.h"
+#include "core/parallel.h"
+#include "core/philox.h"
+#include "data/nsa_shard.h"
+#include "data/tokenizer.h"
+
+namespace nsa {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Documents are encoded in parallel a batch at a time; this bounds the memory of a batch.
+constexpr std::size_t kBatchBytes = std::size_t{8} << 20U;
+constexpr std::size_t kBatchDocuments = 4096;
+
+void check_options(const EncodeOptions& options) {
+  if (options.out.empty()) fail_config("--out is empty; name a prefix or a folder for the shards");
+  if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
+    fail_config(fmt::format("--val-fraction is {}; it must be at least 0 and below 1",
+                            options.val_fraction));
+  }
+  if (options.shard_tokens < 1) {
+    fail_config(fmt::format("--shard-tokens is {}; it must be at least 1", options.shard_tokens));
+  }
+}
+
+/// The name of shard `number` of a split.
+std::string shard_path(const std::string& out, const std::string& split, std::int64_t number) {
+  std::string stem = out;
+  if (!out.ends_with('/')) stem += fs::is_directory(out) ? "/" : "_";
+  if (!split.empty()) stem += split + "_";
+  return fmt::format("{}{:05}.bin", stem, number);
+}
+
+bool is_nsa_shard(const std::string& path) {
+  std::array<char, NsaShardHeader::kMagic.size()> magic{};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(magic.data(), magic.size()) && magic == NsaShardHeader::kMagic;
+}
+
+/// Writes the shards of one split, complete but not yet under their names.
+class SplitWriter {
+ public:
+  SplitWriter(const EncodeOptions& options, const std::string& split, const ShardLabel& label)
+      : options_(options), label_(label) {
+    result_.name = split;
+  }
+
+  void add(std::span<const std::int32_t> ids) {
+    const auto count = static_cast<std::int64_t>(ids.size());
+    if (shard_ && shard_->tokens() + count > options_.shard_tokens) close_shard();
+    if (!shard_) {
+      const auto number = static_cast<std::int64_t>(finished_.size());
+      shard_ =
+          std::make_unique<NsaShardWriter>(shard_path(options_.out, result_.name, number), label_);
+    }
+    shard_->add_document(ids);
+    ++result_.documents;
+    result_.tokens += count;
+  }
+
+  void close_shard() {
+    if (!shard_) return;
+    finished_.push_back(shard_->finish());
+    shard_.reset();
+  }
+
+  /// Gives all shards their names, and removes those of an earlier run that had more of them: a
+  /// glob over the shards must not mix two runs. Returns how many were removed.
+  std::int64_t commit() {
+    for (AtomicFile& file : finished_) {
+      file.commit();
+      result_.shards.push_back(file.path());
+    }
+    std::int64_t removed = 0;
+    for (auto number = static_cast<std::int64_t>(finished_.size());; ++number) {
+      const std::string stale = shard_path(options_.out, result_.name, number);
+      if (!is_nsa_shard(stale) || !fs::remove(stale)) return removed;
+      ++removed;
+    }
+  }
+
+  const EncodedSplit& result() const { return result_; }
+
+ private:
+  const EncodeOptions& options_;
+  ShardLabel label_;
+  EncodedSplit result_;
+  std::unique_ptr<NsaShardWriter> shard_;
+  std::vector<AtomicFile> finished_;
+};
+
+/// Gathers documents, encodes a batch of them on all cores and hands them on in order.
+class Encoder {
+ public:
+  Encoder(const Tokenizer& tokenizer, std::function<void(std::span<const std::int32_t>)> sink)
+      : tokenizer_(tokenizer), sink_(std::move(sink)), pool_(WorkerPool::default_threads()) {}
+
+  void add(std::string_view text) {
+    texts_.emplace_back(text);
+    bytes_ += text.size();
+    if (bytes_ >= kBatchBytes || texts_.size() >= kBatchDocuments) flush();
+  }
+
+  void flush() {
+    encoded_.resize(texts_.size());
+    pool_.for_each(static_cast<std::int64_t>(texts_.size()), [this](std::int64_t i, int) {
+      const auto at = static_cast<std::size_t>(i);
+      encoded_[at] = tokenizer_.encode(texts_[at]);
+    });
+    for (std::vector<std::int32_t>& ids : encoded_) {
+      if (ids.empty()) {
+        ++without_tokens_;
+        continue;
+      }
+      ids.push_back(static_cast<std::int32_t>(tokenizer_.eos_id()));
+      sink_(ids);
+    }
+    texts_.clear();
+    bytes_ = 0;
+  }
+
+  std::int64_t without_tokens() const { return without_tokens_; }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::function<void(std::span<const std::int32_t>)> sink_;
+  WorkerPool pool_;
+  std::vector<std::string> texts_;
+  std::vector<std::vector<std::int32_t>> encoded_;
+  std::size_t bytes_ = 0;
+  std::int64_t without_tokens_ = 0;
+};
+
+void check_result(const EncodeOptions& options, const EncodeReport& report,
+                  std::int64_t documents) {
+  if (documents == 0) {
+    fail_data(fmt::format(
+        "{} files gave no token: {} documents and lines were empty, {} lines "
+        "were bad and {} documents gave no token; nothing was written",
+        report.corpus.files, report.corpus.empty, report.corpus.bad_lines, report.without_tokens));
+  }
+  if (options.val_fraction == 0) return;
+  for (const EncodedSplit& split : report.splits) {
+    if (split.documents > 0) continue;
+    fail_data(
+        fmt::format("--val-fraction {} of {} documents leaves none for {}; whole documents are "
+                    "held out, so give more documents, another fraction, or encode a separate "
+                    "validation text",
+                    options.val_fraction, documents, split.name));
+  }
+}
+
+}  // namespace
+
+std::int64_t EncodeReport::tokens() const {
+  std::int64_t sum = 0;
+  for (const EncodedSplit& split : splits) sum += split.tokens;
+  return sum;
+}
+
+bool is_validation(std::int64_t index, double fraction) {
+  if (fraction <= 0) return false;
+  // Group g holds the documents [ceil(g / fraction), ceil((g + 1) / fraction)).
+  const auto first_of = [fraction](std::int64_t group) {
+    return static_cast<std::int64_t>(std::ceil(static_cast<double>(group) / fraction));
+  };
+  auto group = static_cast<std::int64_t>(static_cast<double>(index) * fraction);
+  while (first_of(group) > index) --group;
+  while (first_of(group + 1) <= index) ++group;
+  const auto size = static_cast<std::uint64_t>(first_of(group + 1) - first_of(group));
+  const std::uint32_t random = philox(0, 0, static_cast<std::uint64_t>(group))[0];
+  return index == first_of(group) + static_cast<std::int64_t>(random % size);
+}
+
+EncodeReport encode_corpus(const EncodeOptions& options) {
+  check_options(options);
+  const Tokenizer tokenizer(options.model);
+  if (tokenizer.eos_id() < 0) {
+    fail_data(options.model +
+              ": has no end-of-text piece (eos), so the end of a document cannot be marked; use a "
+              "model that has one, as those of nsa_tokenize train do");
+  }
+  const ShardLabel label{.vocab_size = tokenizer.vocab_size(),
+                         .tokenizer = tokenizer.fingerprint(),
+                         .eos_id = tokenizer.eos_id()};
+  const bool split = options.val_fraction > 0;
+  SplitWriter train(options, split ? "train" : "", label);
+  SplitWriter val(options, "val", label);
+  std::int64_t documents = 0;
+  Encoder encoder(tokenizer, [&](std::span<const std::int32_t> ids) {
+    (is_validation(documents++, options.val_fraction) ? val : train).add(ids);
+  });
+  EncodeReport report;
+  report.corpus = read_corpus(options.corpus, [&](std::string_view text) { encoder.add(text); });
+  encoder.flush();
+  report.without_tokens = encoder.without_tokens();
+  train.close_shard();
+  val.close_shard();
+  report.splits.push_back(train.result());
+  if (split) report.splits.push_back(val.result());
+  check_result(options, report, documents);
+  report.replaced = train.commit();
+  report.splits[0] = train.result();
+  if (split) {
+    report.replaced += val.commit();
+    report.splits[1] = val.result();
+  }
+  return report;
+}
+
+}  // namespace nsa
