@@ -20,7 +20,8 @@ constexpr double kGradcheckTolerance = 1e-6;
 
 /// Checks that `gradient` is d(objective)/d(input). `objective` must evaluate with input's current
 /// contents and leave no trace. Every element is checked up to `limit`, then evenly spread ones.
-/// Error allowed: tolerance x the largest |gradient| of the tensor (x 1 where it is all zero).
+/// Error allowed: tolerance x the largest |gradient| of the tensor (x 1 where it is zero but for
+/// rounding).
 inline void expect_gradient(const std::string& name, const std::function<double()>& objective,
                             const Owned& input, const Owned& gradient, std::int64_t limit = 400,
                             double tolerance = kGradcheckTolerance) {
@@ -30,7 +31,8 @@ inline void expect_gradient(const std::string& name, const std::function<double(
     ASSERT_TRUE(std::isfinite(gradient.get(i))) << name << " at " << i;
     largest = std::max(largest, std::abs(gradient.get(i)));
   }
-  if (largest == 0) largest = 1;
+  constexpr double kRoundedZero = 1e-12;
+  if (largest < kRoundedZero) largest = 1;
   const std::int64_t stride =
       std::max<std::int64_t>(1, input.size() / std::max<std::int64_t>(limit, 1));
   double worst = 0;
