@@ -23,6 +23,7 @@ struct RunConfig {
   std::optional<double> max_minutes;
   std::optional<std::int64_t> stop_after;  ///< save after this step and leave with code 75
   bool deterministic = true;
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
 struct ModelConfig {
@@ -40,6 +41,7 @@ struct ModelConfig {
   double norm_eps = 1.0e-5;
   bool qk_norm = false;
   bool tie_embeddings = true;
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
 enum class AttentionKind : std::uint8_t { kNsa, kDense };
@@ -56,6 +58,7 @@ struct CompressConfig {
   bool rate1_bypass = true;
   CompressRope rope = CompressRope::kAfter;
   CompressPosition position = CompressPosition::kCenter;
+  friend bool operator==(const CompressConfig&, const CompressConfig&) = default;
 };
 
 struct SelectConfig {
@@ -63,6 +66,7 @@ struct SelectConfig {
   std::int64_t top_n = 16;
   std::int64_t initial = 1;
   std::int64_t local = 2;
+  friend bool operator==(const SelectConfig&, const SelectConfig&) = default;
 };
 
 struct AttentionConfig {
@@ -77,11 +81,13 @@ struct AttentionConfig {
   SelectConfig select;
   std::int64_t window = 512;
   bool share_kv = false;
+  friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
 };
 
 struct DocSeparator {
   std::optional<std::int64_t> id;
   bool before = true;  ///< the separator stands before (llm.c) or after each document
+  friend bool operator==(const DocSeparator&, const DocSeparator&) = default;
 };
 
 struct DataConfig {
@@ -95,11 +101,13 @@ struct DataConfig {
   std::string on_change = "error";
   bool shuffle = true;
   bool check_tokens = true;
+  friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
 struct TokenizerConfig {
   std::string model;  ///< resolved path; empty: none (no samples)
   std::optional<std::int64_t> eos_id;
+  friend bool operator==(const TokenizerConfig&, const TokenizerConfig&) = default;
 };
 
 struct TrainConfig {
@@ -110,6 +118,7 @@ struct TrainConfig {
   std::optional<std::int64_t> steps;
   std::optional<double> epochs;
   std::optional<std::int64_t> tokens;
+  friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
 struct OptimConfig {
@@ -120,12 +129,14 @@ struct OptimConfig {
   double weight_decay = 0.1;
   double clip = 1.0;
   double z_loss = 0;
+  friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
 };
 
 /// A count in steps, or in tokens when it was written with a K/M/B suffix.
 struct StepsOrTokens {
   std::int64_t count = 0;
   bool in_tokens = false;
+  friend bool operator==(const StepsOrTokens&, const StepsOrTokens&) = default;
 };
 
 enum class LrKind : std::uint8_t { kConstant, kLinear, kCosine, kWsd };
@@ -137,6 +148,7 @@ struct LrConfig {
   double min_ratio = 0.1;
   double decay = 0.2;                      ///< wsd: fraction of the run that decays
   DecayShape shape = DecayShape::kLinear;  ///< wsd: shape of that tail
+  friend bool operator==(const LrConfig&, const LrConfig&) = default;
 };
 
 /// One stage with everything filled in (what an entry leaves out was inherited; `rate: auto` was
@@ -147,11 +159,13 @@ struct StageConfig {
   std::int64_t rate = 0;
   std::int64_t tokens_per_step = 0;
   std::int64_t rewarm = 0;  ///< steps of linear learning-rate re-warm at the start of the stage
+  friend bool operator==(const StageConfig&, const StageConfig&) = default;
 };
 
 struct ScheduleConfig {
   LrConfig lr;
   std::vector<StageConfig> stages;  ///< at least one after parsing
+  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
 };
 
 struct PrecisionConfig {
@@ -159,6 +173,7 @@ struct PrecisionConfig {
   std::string master = "fp32";
   std::string grad_accum = "fp32";
   std::string optim_states = "fp32";
+  friend bool operator==(const PrecisionConfig&, const PrecisionConfig&) = default;
 };
 
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
@@ -166,6 +181,7 @@ enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 struct MemoryConfig {
   Recompute recompute = Recompute::kNone;
   std::optional<std::int64_t> logits_chunks;  ///< empty: auto
+  friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
 
 struct CheckpointConfig {
@@ -175,11 +191,13 @@ struct CheckpointConfig {
   std::int64_t keep_last = 3;
   std::int64_t keep_every = 0;
   std::string resume = "auto";  ///< auto | never | must | PATH
+  friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
 
 struct SignalsConfig {
   std::vector<std::string> stop = {"TERM", "INT"};
   std::vector<std::string> save = {"USR1"};
+  friend bool operator==(const SignalsConfig&, const SignalsConfig&) = default;
 };
 
 struct SampleConfig {
@@ -187,6 +205,7 @@ struct SampleConfig {
   std::int64_t tokens = 64;
   double temperature = 0.8;
   std::int64_t top_k = 50;
+  friend bool operator==(const SampleConfig&, const SampleConfig&) = default;
 };
 
 struct EvalConfig {
@@ -194,16 +213,19 @@ struct EvalConfig {
   std::int64_t tokens = 1048576;
   bool at_start = true;
   SampleConfig sample;
+  friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
 };
 
 struct GuardConfig {
   std::string on_nonfinite = "stop";  ///< stop | skip
   std::int64_t max_skips = 10;
+  friend bool operator==(const GuardConfig&, const GuardConfig&) = default;
 };
 
 struct LogConfig {
   std::int64_t every = 1;
   std::string metrics = "metrics.jsonl";  ///< counts from out_dir
+  friend bool operator==(const LogConfig&, const LogConfig&) = default;
 };
 
 struct Config {
@@ -222,6 +244,7 @@ struct Config {
   EvalConfig eval;
   GuardConfig guard;
   LogConfig log;
+  friend bool operator==(const Config&, const Config&) = default;
 };
 
 /// The block arithmetic of a stage that compresses at `rate`.

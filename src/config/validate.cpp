@@ -1,0 +1,192 @@
+#include "config/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "config/resolve.h"
+#include "config/stages.h"
+#include "core/error.h"
+#include "core/format.h"
+
+namespace nsa::settings {
+namespace {
+
+/// "where: key <problem>".
+void require(bool ok, const Draft& draft, const std::string& key, const std::string& problem) {
+  if (!ok) fail_config(fmt::format("{}: {} {}", draft.where(key), key, problem));
+}
+
+void check_model(const Draft& draft) {
+  const ModelConfig& model = draft.config.model;
+  require(
+      model.heads % model.kv_heads == 0, draft, "model.kv_heads",
+      fmt::format("is {}, which does not divide model.heads ({})", model.kv_heads, model.heads));
+  require(model.rope_dim % 2 == 0, draft, draft.rope_dim ? "model.rope_dim" : "model.head_dim",
+          fmt::format("is {}; rotated channels come in pairs, so model.rope_dim must be even",
+                      model.rope_dim));
+  require(
+      model.rope_dim <= model.head_dim, draft, "model.rope_dim",
+      fmt::format("is {}; it can be at most model.head_dim ({})", model.rope_dim, model.head_dim));
+  std::set<std::int64_t> seen;
+  for (const std::int64_t layer : draft.config.attention.dense_layers) {
+    require(layer < model.layers, draft, "attention.dense_layers",
+            fmt::format("names layer {}; model.layers is {}, so they are 0 to {}", layer,
+                        model.layers, model.layers - 1));
+    require(seen.insert(layer).second, draft, "attention.dense_layers",
+            fmt::format("names layer {} twice", layer));
+  }
+}
+
+/// The divisors of `number` next below and above `value`.
+std::string nearest_divisors(std::int64_t number, std::int64_t value) {
+  std::int64_t below = 1;
+  for (std::int64_t i = std::min(value, number); i > 1; --i) {
+    if (number % i == 0) {
+      below = i;
+      break;
+    }
+  }
+  std::int64_t above = value + 1;
+  while (above < number && number % above != 0) ++above;
+  return above > number ? std::to_string(below) : fmt::format("{} or {}", below, above);
+}
+
+void check_rate(const Draft& draft, std::size_t index) {
+  const AttentionConfig& attention = draft.config.attention;
+  const NsaGeometry geometry = geometry_of(attention, draft.config.schedule.stages[index].rate);
+  const Origin origin = origin_of(draft, index, "rate");
+  if (geometry.select_block % geometry.rate != 0) {
+    fail_config(fmt::format("{}: {} is {}; it must divide attention.select.block ({}). Try {}.",
+                            origin.where, origin.name, geometry.rate, geometry.select_block,
+                            nearest_divisors(geometry.select_block, geometry.rate)));
+  }
+  if (geometry.compress_block() > geometry.select_block) {
+    fail_config(fmt::format(
+        "{}: {} is {}; with attention.compress.overlap {} a compressed block has {} tokens, more "
+        "than attention.select.block ({})",
+        origin.where, origin.name, geometry.rate, geometry.overlap, geometry.compress_block(),
+        geometry.select_block));
+  }
+}
+
+/// The weights of mlp_flat have the length of a block in their shape.
+void check_mlp_flat(const Draft& draft) {
+  const CompressConfig& compress = draft.config.attention.compress;
+  if (compress.phi != Phi::kMlpFlat) return;
+  std::int64_t length = 0;
+  const auto& stages = draft.config.schedule.stages;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const NsaGeometry geometry = geometry_of(draft.config.attention, stages[i].rate);
+    const Origin origin = origin_of(draft, i, "rate");
+    if (geometry.compress_block() == 1) {
+      if (compress.rate1_bypass) continue;
+      fail_config(
+          fmt::format("{}: {} is 1; attention.compress.phi mlp_flat needs rate1_bypass there",
+                      origin.where, origin.name));
+    }
+    if (length != 0 && length != geometry.compress_block()) {
+      fail_config(fmt::format(
+          "{}: {} is {}; attention.compress.phi mlp_flat has one block length (here {}) for the "
+          "whole run. Take phi pool_mlp to change it.",
+          origin.where, origin.name, geometry.rate, length));
+    }
+    length = geometry.compress_block();
+  }
+}
+
+void check_attention(const Draft& draft) {
+  const AttentionConfig& attention = draft.config.attention;
+  const SelectConfig& select = attention.select;
+  require(select.top_n >= select.initial + select.local, draft, "attention.select.top_n",
+          fmt::format("is {}; it must hold the forced blocks, initial ({}) + local ({})",
+                      select.top_n, select.initial, select.local));
+  require(attention.compress.rope != CompressRope::kNone || draft.config.model.rope_dim == 0, draft,
+          "attention.compress.rope",
+          "is none while queries are rotated; take after, or set model.rope_dim to 0");
+  for (std::size_t i = 0; i < draft.config.schedule.stages.size(); ++i) check_rate(draft, i);
+  check_mlp_flat(draft);
+}
+
+void check_stage_batch(const Draft& draft, std::size_t index, std::int64_t page) {
+  const StageConfig& stage = draft.config.schedule.stages[index];
+  if (page % stage.seq_len != 0) {
+    const Origin origin = origin_of(draft, index, "seq_len");
+    fail_config(fmt::format(
+        "{}: {} is {}; it must divide the largest seq_len of the schedule ({}). Try {}.",
+        origin.where, origin.name, stage.seq_len, page, nearest_divisors(page, stage.seq_len)));
+  }
+  const auto& micro_batch = draft.config.train.micro_batch;
+  const std::int64_t unit = micro_batch.value_or(1) * stage.seq_len;
+  if (stage.tokens_per_step % unit != 0) {
+    const Origin origin = origin_of(draft, index, "tokens_per_step");
+    const std::string of_what =
+        micro_batch ? fmt::format("micro_batch x seq_len ({} x {})", *micro_batch, stage.seq_len)
+                    : fmt::format("seq_len ({})", stage.seq_len);
+    fail_config(fmt::format("{}: {} is {}; it must be a multiple of {}{}. Try {}.", origin.where,
+                            origin.name, stage.tokens_per_step, of_what,
+                            index > 0 ? fmt::format(" in schedule.stages[{}]", index) : "",
+                            nearest_multiples(stage.tokens_per_step, unit)));
+  }
+}
+
+void check_stages(const Draft& draft) {
+  const std::vector<StageConfig>& stages = draft.config.schedule.stages;
+  if (stages.front().from.count != 0) {
+    fail_config(fmt::format("{}: schedule.stages[0].from is {}; the first stage begins at 0",
+                            origin_of(draft, 0, "from").where, stages.front().from.count));
+  }
+  std::int64_t page = 0;
+  for (const StageConfig& stage : stages) page = std::max(page, stage.seq_len);
+  for (std::size_t i = 0; i < stages.size(); ++i) check_stage_batch(draft, i, page);
+  const std::vector<std::int64_t> first_steps = stage_first_steps(stages);
+  for (std::size_t i = 1; i < stages.size(); ++i) {
+    if (first_steps[i] > first_steps[i - 1]) continue;
+    fail_config(fmt::format(
+        "{}: schedule.stages[{}].from begins the stage at step {}, not after step {} of the stage "
+        "before it; let the froms increase",
+        origin_of(draft, i, "from").where, i, first_steps[i], first_steps[i - 1]));
+  }
+}
+
+bool is_device(const std::string& device) {
+  if (device == "auto" || device == "cpu" || device == "cuda") return true;
+  const std::string prefix = "cuda:";
+  return device.rfind(prefix, 0) == 0 && device.size() > prefix.size() &&
+         device.size() < prefix.size() + 4 &&
+         device.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+}
+
+void check_run(const Draft& draft) {
+  const Config& config = draft.config;
+  require(is_device(config.run.device), draft, "run.device",
+          "is " + config.run.device + "; it must be auto, cpu, cuda or cuda:N");
+  require(!config.run.out_dir.empty(), draft, "run.out_dir", "is empty; it must be a folder");
+  require(!config.log.metrics.empty(), draft, "log.metrics", "is empty; it must be a file name");
+  require(!config.checkpoint.resume.empty(), draft, "checkpoint.resume",
+          "is empty; it must be auto, never, must or a path");
+  require(!config.data.train.empty(), draft, "data.train",
+          "is not set; name the token shards, such as [data/train_*.bin]");
+  const auto& eos = config.tokenizer.eos_id;
+  require(!eos || *eos < config.model.vocab_size, draft, "tokenizer.eos_id",
+          fmt::format("is {}; model.vocab_size is {}", eos.value_or(0), config.model.vocab_size));
+  require(config.eval.sample.prompts.empty() || !config.tokenizer.model.empty(), draft,
+          "eval.sample.prompts", "needs tokenizer.model, which is not set");
+  require(config.schedule.lr.kind != LrKind::kWsd || config.schedule.lr.decay > 0, draft,
+          "schedule.lr.decay", "is 0; wsd needs a part of the run to decay in, such as 0.2");
+  for (const std::string& name : config.signals.save) {
+    const auto& stop = config.signals.stop;
+    require(std::find(stop.begin(), stop.end(), name) == stop.end(), draft, "signals.save",
+            "names " + name + ", which is in signals.stop too");
+  }
+}
+
+}  // namespace
+
+void validate(const Draft& draft) {
+  check_model(draft);
+  check_run(draft);
+  check_stages(draft);
+  if (draft.config.attention.kind == AttentionKind::kNsa) check_attention(draft);
+}
+
+}  // namespace nsa::settings

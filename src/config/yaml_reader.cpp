@@ -1,0 +1,157 @@
+#include "config/yaml_reader.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <yaml-cpp/yaml.h>
+
+#include "core/error.h"
+#include "core/format.h"
+
+namespace nsa::settings {
+namespace {
+
+/// Where values come from: a file, whose positions are told, or an override, which has none.
+struct Source {
+  std::string name;
+  bool has_lines = true;
+
+  std::string at(const YAML::Mark& mark) const {
+    if (!has_lines || mark.is_null()) return name;
+    return fmt::format("{}:{}:{}", name, mark.line + 1, mark.column + 1);  // yaml-cpp: from 0
+  }
+};
+
+/// Puts the environment's values in place of ${env:NAME}. Says whether there was any.
+bool substitute_environment(std::string& text, const std::string& where) {
+  static const std::string open = "${env:";
+  bool found = false;
+  std::size_t at = 0;
+  while ((at = text.find(open, at)) != std::string::npos) {
+    const std::size_t close = text.find('}', at);
+    if (close == std::string::npos) {
+      fail_config(fmt::format("{}: {} has no closing brace", where, text.substr(at)));
+    }
+    const std::string name = text.substr(at + open.size(), close - at - open.size());
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr) {
+      fail_config(fmt::format("{}: the environment variable {} of ${{env:{}}} is not set", where,
+                              name, name));
+    }
+    text.replace(at, close + 1 - at, value);
+    at += std::string(value).size();
+    found = true;
+  }
+  return found;
+}
+
+void refuse_duplicates(const Value& map) {
+  for (std::size_t i = 0; i < map.items.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (map.items[i].name != map.items[j].name) continue;
+      fail_config(fmt::format("{}: {} is set twice (first at {}); keep one of them",
+                              map.items[i].name_where, map.items[i].name, map.items[j].name_where));
+    }
+  }
+}
+
+/// `fallback`: the place told for a node that yaml-cpp gives none.
+Value convert(const YAML::Node& node, const Source& source, const std::string& fallback) {
+  Value value;
+  value.where = node.IsNull() || node.Mark().is_null() ? fallback : source.at(node.Mark());
+  if (node.IsScalar()) {
+    value.kind = Value::Kind::kScalar;
+    value.text = node.Scalar();
+    value.quoted = node.Tag() != "?";
+    // In a flow map ${env:X} has to stand in quotes, so what it becomes is typed like plain text.
+    if (substitute_environment(value.text, value.where)) value.quoted = false;
+  } else if (node.IsSequence()) {
+    value.kind = Value::Kind::kList;
+    for (const auto& item : node) value.items.push_back(convert(item, source, value.where));
+  } else if (node.IsMap()) {
+    value.kind = Value::Kind::kMap;
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar()) {
+        fail_config(fmt::format("{}: a key must be a word, not a list, a map or null",
+                                source.at(entry.first.Mark())));
+      }
+      const std::string place = source.at(entry.first.Mark());
+      Value child = convert(entry.second, source, place);
+      child.name = entry.first.Scalar();
+      child.name_where = place;
+      value.items.push_back(std::move(child));
+    }
+    refuse_duplicates(value);
+  }
+  return value;
+}
+
+Value parse_text(const std::string& text, const Source& source) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      fail_config(fmt::format("{}: holds {} YAML documents; a configuration is one", source.name,
+                              documents.size()));
+    }
+    return documents.empty() ? Value{} : convert(documents.front(), source, source.name);
+  } catch (const YAML::Exception& broken) {
+    fail_config(fmt::format("{}: broken YAML: {}", source.at(broken.mark), broken.msg));
+  }
+}
+
+}  // namespace
+
+std::string describe(const Value& value) {
+  constexpr std::size_t kLongest = 60;
+  switch (value.kind) {
+    case Value::Kind::kNull:
+      return "null";
+    case Value::Kind::kList:
+      return "a list";
+    case Value::Kind::kMap:
+      return "a map";
+    case Value::Kind::kScalar:
+      break;
+  }
+  const std::string text =
+      value.text.size() > kLongest ? value.text.substr(0, kLongest) + "..." : value.text;
+  return value.quoted || text.empty() ? "\"" + text + "\"" : text;
+}
+
+Value read_yaml_file(const std::string& path) {
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(path, unreadable)) {
+    fail_config(path + ": is a folder; a configuration is a YAML file");
+  }
+  const std::ifstream file(path, std::ios::binary);
+  if (!file) fail_config(path + ": cannot be read; is there such a configuration file?");
+  std::ostringstream text;
+  text << file.rdbuf();
+  Value value = parse_text(text.str(), {.name = path});
+  if (value.kind == Value::Kind::kNull) {
+    fail_config(path + ": is empty; a configuration needs at least data.train");
+  }
+  if (value.kind != Value::Kind::kMap) {
+    fail_config(fmt::format("{}: holds {}; a configuration is a map of sections such as model:",
+                            value.where, describe(value)));
+  }
+  return value;
+}
+
+Value read_override(const std::string& text, int number) {
+  const std::string place = fmt::format("override {}", number);
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    fail_config(
+        fmt::format("{}: \"{}\" must read key=value, such as train.steps=100", place, text));
+  }
+  Value value = parse_text(text.substr(equals + 1), {.name = place, .has_lines = false});
+  value.name = text.substr(0, equals);
+  value.name_where = place;
+  value.where = place;
+  return value;
+}
+
+}  // namespace nsa::settings
