@@ -91,7 +91,7 @@ void NsaAttention::attend(const Step& step, const AttentionActivations& a) const
                                          .q = a.q,
                                          .k = a.compressed.k,
                                          .v = a.compressed.v,
-                                         .reuse_blocks = step.reuse_blocks,
+                                         .reuse_blocks = step.reuse_blocks && attention_.selected,
                                          .scale = scale_,
                                          .geometry = step.geometry,
                                          .documents = step.documents});

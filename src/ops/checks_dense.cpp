@@ -112,7 +112,9 @@ void check_layout(const FieldChecks& op, const SplitRopeForward& s) {
   check_heads(op, e, type, s.pairs, s.gate_logits);
   op.is_or_absent("q_norm", s.q_norm, type, {e.dim});
   if (s.q_norm.defined()) {
-    op.is("k_norm", s.k_norm, type, {3, e.dim});
+    const bool only_first = s.share_kv || !(s.pairs[1].k.defined() || s.pairs[2].k.defined());
+    op.leads("k_norm", s.k_norm, 2);
+    op.is("k_norm", s.k_norm, type, {only_first && s.k_norm.dim(0) == 1 ? 1 : 3, e.dim});
   } else {
     op.absent("k_norm (q_norm is undefined)", s.k_norm);
   }
@@ -150,7 +152,7 @@ void SplitRopeBackward::check() const {
           "dgate_logits is given for a layout without gates");
   if (layout.q_norm.defined()) {
     op.is("dq_norm", dq_norm, type, {e.dim});
-    op.is("dk_norm", dk_norm, type, {3, e.dim});
+    op.is("dk_norm", dk_norm, type, {layout.k_norm.dim(0), e.dim});
     op.is("layout.projection", layout.projection, type, {e.tokens, e.columns});
   } else {
     op.absent("dq_norm (layout.q_norm is undefined)", dq_norm);

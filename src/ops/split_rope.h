@@ -29,7 +29,8 @@ struct SplitRopeForward {
   Tensor gate_logits;           ///< out [tokens, heads, 3], without bias; undefined in dense layers
   Tensor projection;            ///< in  [tokens, columns]
   Tensor q_norm;                ///< in  [head_dim], optional QK-norm weight
-  Tensor k_norm;  ///< in  [3, head_dim], row i for pair i (row 0 for all with share_kv)
+  Tensor k_norm;  ///< in  [3, head_dim], row i for pair i (row 0 for all with share_kv); or
+                  ///< [1, head_dim] where only row 0 is read
   double norm_eps = 1e-5;
   std::array<bool, 3> rotate = {true, true, true};
   bool share_kv = false;
@@ -44,7 +45,7 @@ struct SplitRopeForward {
 struct SplitRopeBackward {
   Tensor dprojection;            ///< out [tokens, columns], overwritten
   Tensor dq_norm;                ///< in/out [head_dim], added to; iff layout.q_norm is defined
-  Tensor dk_norm;                ///< in/out [3, head_dim], added to
+  Tensor dk_norm;                ///< in/out shape of k_norm, added to
   Tensor dq;                     ///< in  [tokens, heads, head_dim], with respect to the rotated q
   std::array<KvPair, 3> dpairs;  ///< in  separate buffers also under share_kv; summed here
   Tensor dgate_logits;           ///< in  [tokens, heads, 3]

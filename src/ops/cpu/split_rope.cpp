@@ -274,7 +274,7 @@ void CpuOps::apply(const SplitRopeBackward& op) {
     std::fill_n(sums, norms, T(0));
     add_partials(pool_, dnorms, parts.parts(), norms, sums);
     add_scaled(op.dq_norm.as<T>(), T(1), sums, dim);
-    add_scaled(op.dk_norm.as<T>(), T(1), sums + dim, 3 * dim);
+    add_scaled(op.dk_norm.as<T>(), T(1), sums + dim, op.dk_norm.size());
   });
 }
 
