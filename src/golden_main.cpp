@@ -1,0 +1,88 @@
+// nsa_golden: golden files through the ops, one line a file and element type.
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+#include "golden/golden_runner.h"
+
+namespace {
+
+struct Options {
+  std::vector<std::string> paths;
+  std::string device = "cpu";
+  std::vector<std::string> dtypes;
+};
+
+std::vector<nsa::DType> element_types(const Options& options) {
+  if (options.device != "cpu") {
+    nsa::fail_config("--device is '" + options.device +
+                     "'; this version runs golden files on the cpu alone");
+  }
+  std::vector<nsa::DType> types;
+  for (const std::string& name : options.dtypes) {
+    if (name == "fp32") {
+      types.push_back(nsa::DType::kF32);
+    } else if (name == "fp64") {
+      types.push_back(nsa::DType::kF64);
+    } else if (name == "bf16") {
+      nsa::fail_config("--dtype is 'bf16', which is not in this version; use fp32 or fp64");
+    } else {
+      nsa::fail_config("--dtype is '" + name + "'; it must be fp32 or fp64");
+    }
+  }
+  if (types.empty()) types = {nsa::DType::kF32, nsa::DType::kF64};
+  return types;
+}
+
+/// The exit code: that of the first unreadable file, else 1 where a comparison failed.
+int run(const Options& options) {
+  const std::vector<nsa::DType> types = element_types(options);
+  const std::vector<std::string> files = nsa::golden_files(options.paths);
+  if (files.empty()) nsa::fail_config("the folders given hold no .safetensors file");
+  nsa::Backend backend = nsa::make_backend(options.device);
+  int code = 0;
+  for (const std::string& file : files) {
+    try {
+      const nsa::GoldenCase golden = nsa::read_golden_case(file);
+      for (const nsa::DType type : types) {
+        const nsa::GoldenResult result = nsa::run_golden(backend, golden, type);
+        std::printf("%s\n", nsa::describe(result).c_str());
+        if (result.outcome == nsa::GoldenOutcome::kFail && code == 0) code = 1;
+      }
+    } catch (const nsa::Error& error) {
+      // The files after it are still worth a line each.
+      std::fprintf(stderr, "error: %s\n", error.what());
+      if (code <= 1) code = static_cast<int>(error.code());
+    }
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Options options;
+    CLI::App app("Golden files through the ops: forward and every gradient", "nsa_golden");
+    app.add_option("PATH", options.paths, "golden files, or folders of *.safetensors")->required();
+    app.add_option("--device", options.device, "cpu")->capture_default_str();
+    app.add_option("--dtype", options.dtypes, "fp32 or fp64 (default: both)")->expected(1);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? 0 : static_cast<int>(nsa::ExitCode::kConfig);
+    }
+    return run(options);
+  } catch (const nsa::Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return static_cast<int>(nsa::ExitCode::kRuntime);
+  }
+}
