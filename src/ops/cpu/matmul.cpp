@@ -12,9 +12,10 @@
 #include "ops/cpu/tiles.h"
 
 // How OpenBLAS chooses its kernels. Not in cblas.h; weak, because builds for one processor lack
-// them.
+// them. All three stand in one file of the library, which its own start pulls in: a weak reference
+// alone would not (openblas_get_corename stands in another).
 extern "C" {
-[[gnu::weak]] char* openblas_get_corename();
+[[gnu::weak]] char* gotoblas_corename();
 [[gnu::weak]] void gotoblas_dynamic_init();
 [[gnu::weak]] void gotoblas_dynamic_quit();
 }
@@ -28,9 +29,9 @@ namespace {
 void use_fitting_kernels() {
 #if defined(__x86_64__)
   constexpr const char* kChoice = "OPENBLAS_CORETYPE";
-  if (openblas_get_corename == nullptr || gotoblas_dynamic_init == nullptr ||
+  if (gotoblas_corename == nullptr || gotoblas_dynamic_init == nullptr ||
       gotoblas_dynamic_quit == nullptr || std::getenv(kChoice) != nullptr ||
-      std::string(openblas_get_corename()) != "Prescott") {
+      std::string(gotoblas_corename()) != "Prescott") {
     return;
   }
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
