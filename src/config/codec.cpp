@@ -85,6 +85,14 @@ bool is_plain(const Value& value) {
   return value.kind == Value::Kind::kScalar && !value.quoted;
 }
 
+/// Text that needs no quotes in any place of a YAML document.
+bool is_plain_word(const std::string& text) {
+  static const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  return !text.empty() && (text[0] == '/' || letters.find(text[0]) != std::string::npos) &&
+         text.find_first_not_of(letters + "0123456789_./-") == std::string::npos &&
+         text != "null" && text != "Null" && text != "NULL";
+}
+
 template <class T>
 void read_list(const Value& value, const Rules& rules, std::vector<T>& out) {
   out.clear();
@@ -226,6 +234,10 @@ void read_value(const Value& value, const Rules& rules, StepsOrTokens& out) {
   Rules suffixed = rules;
   suffixed.suffix = true;
   read_value(value, suffixed, out.count);
+  if (suffix_digits(value.text.back()) == 0) {
+    suffixed.max = std::min(rules.max, kMaxSteps);
+    check_range(value, suffixed, static_cast<double>(out.count));
+  }
   out.in_tokens = out.count > 0 && suffix_digits(value.text.back()) > 0;
 }
 
@@ -243,7 +255,8 @@ std::string write_value(bool value, const Rules& /*rules*/) {
 }
 std::string write_value(const std::string& value, const Rules& rules) {
   if (!rules.choices.empty()) return value;
-  return value.empty() && rules.none == "null" ? "null" : quote(value);
+  if (value.empty() && rules.none == "null") return "null";
+  return is_plain_word(value) ? value : quote(value);
 }
 std::string write_value(const std::vector<std::string>& value, const Rules& rules) {
   return write_list(value, rules);

@@ -14,6 +14,9 @@
 
 namespace nsa::settings {
 
+/// Steps of a run, at most.
+inline constexpr double kMaxSteps = 1 << 30;
+
 /// What a key accepts, beyond its C++ type.
 struct Rules {
   std::string name{};  ///< dotted: "attention.compress.rate"

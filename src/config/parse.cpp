@@ -103,6 +103,12 @@ Draft read_draft(const std::string& path, const std::vector<std::string>& overri
   std::vector<Assignment> from_file;
   const std::string folder = std::filesystem::path(path).parent_path().string();
   for (const Value& entry : read_yaml_file(path).items) {
+    if (entry.name.find('.') != std::string::npos) {
+      fail_config(
+          fmt::format("{}: {}: dotted names are for --override; in a file a key stands "
+                      "inside its section",
+                      entry.name_where, entry.name));
+    }
     collect(entry, entry.name, folder, from_file);
   }
   refuse_two_lengths(from_file);

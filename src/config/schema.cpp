@@ -42,14 +42,13 @@ std::vector<Key> all_keys() {
 
 Key later_key(const std::string& name, const std::vector<std::string>& words,
               const std::string& type, const std::string& doc) {
-  const auto read = [name, words](Draft& draft, const Value& value) {
-    static_cast<void>(draft);
+  const auto read = [words](Draft& /*draft*/, const Value& value, const Rules& rules) {
     const bool known = std::any_of(words.begin(), words.end(), [&value](const std::string& word) {
       return value.kind == Value::Kind::kNull ? word == "null" : is_word(value, word);
     });
     if (!known) {
       fail_config(fmt::format("{}: {}: {} is not in this version; leave it at {}", value.where,
-                              name, describe(value), join_or(words)));
+                              rules.name, describe(value), join_or(words)));
     }
   };
   return {.rules = {.name = name, .shared = false},

@@ -17,7 +17,8 @@ struct KeyOf {
   Rules rules;
   std::string type;  ///< for the reference
   std::string doc;
-  std::function<void(Target&, const Value&)> read;
+  /// The rules are the key's, or those under the longer name that a message has to tell.
+  std::function<void(Target&, const Value&, const Rules&)> read;
   std::function<std::string(const Target&)> write;
 };
 using Key = KeyOf<Draft>;

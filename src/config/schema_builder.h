@@ -12,8 +12,10 @@
 namespace nsa::settings {
 
 inline constexpr double kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+// Block arithmetic stays inside 32 bits, whatever is added to a context length.
+inline constexpr double kMaxSeqLen = 1 << 30;
+inline constexpr double kMaxBlock = 1 << 24;
 // Their product stays inside 63 bits.
-inline constexpr double kMaxSteps = 1 << 30;
 inline constexpr double kMaxTokensPerStep = 4294967296.0;
 inline constexpr double kMaxTokens = 1e18;
 

@@ -22,7 +22,7 @@ std::array<bool, 3> branch_flags(const AttentionConfig& attention) {
 void add_branches(std::vector<Key>& keys) {
   const Rules rules{.name = "attention.branches",
                     .choices = {kBranchNames.begin(), kBranchNames.end()}};
-  const auto read = [rules](Draft& draft, const Value& value) {
+  const auto read = [](Draft& draft, const Value& value, const Rules& rules) {
     std::vector<std::string> words;
     read_value(value, rules, words);
     if (words.empty()) refuse(value, rules, "a list of at least one branch");
@@ -71,7 +71,7 @@ void add_attention_keys(std::vector<Key>& keys) {
   compression.add("phi", &CompressConfig::phi,
                   {.choices = {"mean", "mean_mlp", "pool_mlp", "mlp_flat"}},
                   "How a block of tokens becomes one. pool_mlp has no shape that depends on rate.");
-  compression.add("rate", &CompressConfig::rate, {.min = 1, .max = kMaxInt32, .unit = "tokens"},
+  compression.add("rate", &CompressConfig::rate, {.min = 1, .max = kMaxBlock, .unit = "tokens"},
                   "Tokens per compressed token (the stride); a stage may set its own. 1: none.");
   compression.add("overlap", &CompressConfig::overlap, {.min = 1, .max = 2},
                   "Length of a compressed block in units of rate. At rate 1 it does not matter.");
@@ -92,7 +92,7 @@ void add_attention_keys(std::vector<Key>& keys) {
     return draft.config.attention.select;
   };
   const Section selection(keys, "attention.select.", select);
-  selection.add("block", &SelectConfig::block, {.min = 1, .max = kMaxInt32, .unit = "tokens"},
+  selection.add("block", &SelectConfig::block, {.min = 1, .max = kMaxBlock, .unit = "tokens"},
                 "Tokens of a selection block.");
   selection.add("top_n", &SelectConfig::top_n, {.min = 1, .max = kMaxInt32, .unit = "blocks"},
                 "Blocks that a query attends to, forced ones included.");

@@ -9,9 +9,9 @@ namespace nsa::settings {
 namespace {
 
 StageKey rate_key() {
-  const Rules rules{.name = "rate", .min = 1, .max = kMaxInt32, .none = "auto", .unit = "tokens"};
-  const auto read = [rules](StageDraft& stage, const Value& value) {
-    read_value(value, rules, stage.rate);
+  const Rules rules{.name = "rate", .min = 1, .max = kMaxBlock, .none = "auto", .unit = "tokens"};
+  const auto read = [](StageDraft& stage, const Value& value, const Rules& named) {
+    read_value(value, named, stage.rate);
     stage.auto_rate = !stage.rate;
   };
   const auto write = [rules](const StageDraft& stage) { return write_value(stage.rate, rules); };
@@ -31,7 +31,7 @@ std::vector<StageKey> all_stage_keys() {
   stage.add("from", &StageDraft::from, {.min = 0, .max = kMaxTokens, .unit = "steps or tokens"},
             "Where the stage begins; needed. N: it governs steps N + 1 on; with K, M or B: from "
             "the first step that starts at or after so many tokens. The first stage: 0.");
-  stage.add("seq_len", &StageDraft::seq_len, {.min = 1, .max = kMaxInt32, .unit = "tokens"},
+  stage.add("seq_len", &StageDraft::seq_len, {.min = 1, .max = kMaxSeqLen, .unit = "tokens"},
             "Context length; divides the largest of the schedule.");
   keys.push_back(rate_key());
   stage.add("tokens_per_step", &StageDraft::tokens_per_step,
@@ -55,7 +55,9 @@ StageDraft read_stage(const Value& value, std::size_t index) {
       if (key.rules.name == entry.name) found = &key;
     }
     if (found == nullptr) fail_unknown_stage_key(entry, name);
-    found->read(stage, entry);
+    Rules named = found->rules;
+    named.name = name + "." + entry.name;
+    found->read(stage, entry, named);
     stage.places[entry.name] = entry.where;
   }
   if (stage.places.count("from") == 0) {
@@ -74,7 +76,7 @@ const std::vector<StageKey>& stage_schema() {
 
 void add_stages_key(std::vector<Key>& keys) {
   const Rules rules{.name = "schedule.stages"};
-  const auto read = [rules](Draft& draft, const Value& value) {
+  const auto read = [](Draft& draft, const Value& value, const Rules& rules) {
     draft.stages.clear();
     if (value.kind == Value::Kind::kNull) return;
     if (value.kind != Value::Kind::kList) {

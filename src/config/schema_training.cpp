@@ -46,7 +46,7 @@ void add_data_keys(std::vector<Key>& keys) {
 void add_train_keys(std::vector<Key>& keys) {
   const Section train(
       keys, "train.", [](auto& draft) -> auto& { return draft.config.train; });
-  train.add("seq_len", &TrainConfig::seq_len, {.min = 1, .max = kMaxInt32, .unit = "tokens"},
+  train.add("seq_len", &TrainConfig::seq_len, {.min = 1, .max = kMaxSeqLen, .unit = "tokens"},
             "Context length of the first stage, unless that stage says otherwise.");
   train.add("tokens_per_step", &TrainConfig::tokens_per_step,
             {.min = 1, .max = kMaxTokensPerStep, .suffix = true, .unit = "tokens"},
@@ -65,14 +65,13 @@ void add_train_keys(std::vector<Key>& keys) {
 }
 
 void add_betas(std::vector<Key>& keys) {
-  const Rules rules{.name = "optim.betas"};
-  const Rules each{.name = "optim.betas", .min = 0, .max = 0.9999999};
-  const auto read = [rules, each](Draft& draft, const Value& value) {
+  const Rules rules{.name = "optim.betas", .min = 0, .max = 0.9999999};
+  const auto read = [](Draft& draft, const Value& value, const Rules& rules) {
     if (value.kind != Value::Kind::kList || value.items.size() != 2) {
       refuse(value, rules, "a list of two numbers such as [0.9, 0.95]");
     }
-    read_value(value.items[0], each, draft.config.optim.beta1);
-    read_value(value.items[1], each, draft.config.optim.beta2);
+    read_value(value.items[0], rules, draft.config.optim.beta1);
+    read_value(value.items[1], rules, draft.config.optim.beta2);
   };
   const auto write = [](const Draft& draft) {
     return fmt::format("[{}, {}]", draft.config.optim.beta1, draft.config.optim.beta2);

@@ -26,22 +26,11 @@ std::vector<std::int64_t> stage_first_steps(const std::vector<StageConfig>& stag
       const std::int64_t per_step = stages[i - 1].tokens_per_step;
       const std::int64_t before = first_steps.back();
       if (stages[i].from.in_tokens) first = before + ceil_div(first - tokens, per_step);
-      tokens += (first - before) * per_step;
+      if (first > before) tokens += (first - before) * per_step;
     }
     first_steps.push_back(first);
   }
   return first_steps;
-}
-
-std::int64_t tokens_before_step(const std::vector<StageConfig>& stages,
-                                const std::vector<std::int64_t>& first_steps, std::int64_t step) {
-  std::int64_t tokens = 0;
-  for (std::size_t i = 0; i < stages.size() && first_steps[i] < step; ++i) {
-    const bool last = i + 1 == stages.size() || first_steps[i + 1] >= step;
-    const std::int64_t end = last ? step : first_steps[i + 1];
-    tokens += (end - first_steps[i]) * stages[i].tokens_per_step;
-  }
-  return tokens;
 }
 
 std::int64_t first_step_at(const std::vector<StageConfig>& stages,

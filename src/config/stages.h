@@ -19,10 +19,7 @@ std::int64_t auto_rate(std::int64_t seq_len);
 /// where the froms do not increase.
 std::vector<std::int64_t> stage_first_steps(const std::vector<StageConfig>& stages);
 
-/// Tokens of all steps before `step`. `first_steps` increase strictly from 0.
-std::int64_t tokens_before_step(const std::vector<StageConfig>& stages,
-                                const std::vector<std::int64_t>& first_steps, std::int64_t step);
-/// The first step that starts at or after `tokens` tokens.
+/// The first step that starts at or after `tokens` tokens. `first_steps` increase strictly from 0.
 std::int64_t first_step_at(const std::vector<StageConfig>& stages,
                            const std::vector<std::int64_t>& first_steps, std::int64_t tokens);
 

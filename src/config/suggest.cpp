@@ -145,8 +145,11 @@ void fail_unknown_key(const Value& entry, const std::string& full_name) {
     guess(guesses, edit_distance(full_name, name), elsewhere, false, name);
   }
   for (const std::string& name : section_names()) {
-    guess(guesses, edit_distance(full_name, name), false, false, name);
-    guess(guesses, edit_distance(leaf, leaf_of(name)), section_of(name) != section, false, name);
+    const std::size_t distance = edit_distance(leaf, leaf_of(name));
+    // Section names are short: two edits make another word of most of them.
+    if (2 * distance < leaf.size()) {
+      guess(guesses, distance, section_of(name) != section, false, name);
+    }
   }
   for (const auto& [alias, key] : kAliases) {
     guess(guesses, edit_distance(leaf, alias), true, true, key);

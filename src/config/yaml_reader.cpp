@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include "core/error.h"
@@ -57,36 +58,54 @@ void refuse_duplicates(const Value& map) {
   }
 }
 
-/// `fallback`: the place told for a node that yaml-cpp gives none.
-Value convert(const YAML::Node& node, const Source& source, const std::string& fallback) {
-  Value value;
-  value.where = node.IsNull() || node.Mark().is_null() ? fallback : source.at(node.Mark());
-  if (node.IsScalar()) {
-    value.kind = Value::Kind::kScalar;
-    value.text = node.Scalar();
-    value.quoted = node.Tag() != "?";
-    // In a flow map ${env:X} has to stand in quotes, so what it becomes is typed like plain text.
-    if (substitute_environment(value.text, value.where)) value.quoted = false;
-  } else if (node.IsSequence()) {
-    value.kind = Value::Kind::kList;
-    for (const auto& item : node) value.items.push_back(convert(item, source, value.where));
-  } else if (node.IsMap()) {
-    value.kind = Value::Kind::kMap;
-    for (const auto& entry : node) {
-      if (!entry.first.IsScalar()) {
-        fail_config(fmt::format("{}: a key must be a word, not a list, a map or null",
-                                source.at(entry.first.Mark())));
-      }
-      const std::string place = source.at(entry.first.Mark());
-      Value child = convert(entry.second, source, place);
-      child.name = entry.first.Scalar();
-      child.name_where = place;
-      value.items.push_back(std::move(child));
+/// Copies a document into Values. Aliases are copied too, so depth and size are limited: one that
+/// contains itself has no end, and a chain of them grows beyond all measure.
+class Converter {
+ public:
+  explicit Converter(const Source& source) : source_(&source) {}
+
+  /// `fallback`: the place told for a node that yaml-cpp gives none.
+  Value convert(const YAML::Node& node, const std::string& fallback, int depth = 0) {
+    Value value;
+    value.where = node.IsNull() || node.Mark().is_null() ? fallback : source_->at(node.Mark());
+    if (depth > kMaxDepth || ++count_ > kMaxValues) {
+      fail_config(fmt::format("{}: nested too deeply or too large for a configuration", fallback));
     }
-    refuse_duplicates(value);
+    if (node.IsScalar()) {
+      value.kind = Value::Kind::kScalar;
+      value.text = node.Scalar();
+      value.quoted = node.Tag() != "?";
+      // In a flow map ${env:X} has to stand in quotes, so what it becomes is typed like plain text.
+      if (substitute_environment(value.text, value.where)) value.quoted = false;
+    } else if (node.IsSequence()) {
+      value.kind = Value::Kind::kList;
+      for (const auto& item : node) value.items.push_back(convert(item, value.where, depth + 1));
+    } else if (node.IsMap()) {
+      value.kind = Value::Kind::kMap;
+      for (const auto& entry : node) value.items.push_back(convert_entry(entry, depth + 1));
+      refuse_duplicates(value);
+    }
+    return value;
   }
-  return value;
-}
+
+ private:
+  static constexpr int kMaxDepth = 32;
+  static constexpr std::int64_t kMaxValues = 100000;
+
+  Value convert_entry(const YAML::const_iterator::value_type& entry, int depth) {
+    const std::string place = source_->at(entry.first.Mark());
+    if (!entry.first.IsScalar()) {
+      fail_config(place + ": a key must be a word, not a list, a map or null");
+    }
+    Value value = convert(entry.second, place, depth);
+    value.name = entry.first.Scalar();
+    value.name_where = place;
+    return value;
+  }
+
+  const Source* source_;
+  std::int64_t count_ = 0;
+};
 
 Value parse_text(const std::string& text, const Source& source) {
   try {
@@ -95,7 +114,9 @@ Value parse_text(const std::string& text, const Source& source) {
       fail_config(fmt::format("{}: holds {} YAML documents; a configuration is one", source.name,
                               documents.size()));
     }
-    return documents.empty() ? Value{} : convert(documents.front(), source, source.name);
+    return documents.empty() ? Value{} : Converter(source).convert(documents.front(), source.name);
+  } catch (const YAML::DeepRecursion& broken) {
+    fail_config(source.at(broken.mark) + ": nested too deeply for a configuration");
   } catch (const YAML::Exception& broken) {
     fail_config(fmt::format("{}: broken YAML: {}", source.at(broken.mark), broken.msg));
   }
