@@ -1,0 +1,135 @@
+// nsa_train: reads a configuration and trains, or does one of the smaller things named below.
+
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "config/parse.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "train/modes.h"
+#include "train/trainer.h"
+#include "train/version.h"
+
+namespace nsa {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string resume;
+  std::string checkpoint;
+  std::string verify;
+  bool print_config = false;
+  bool check_data = false;
+  bool eval_only = false;
+  bool verify_checkpoints = false;
+  bool version = false;
+  std::vector<std::string> not_built;  ///< flags of modes that this version does not have
+};
+
+void describe(CLI::App& app, Arguments& arguments) {
+  app.add_option("--config", arguments.config, "the run, as YAML (docs/config.md)");
+  app.add_option("--override", arguments.overrides, "a.b=c: sets one key; may be repeated")
+      ->allow_extra_args(false)
+      ->expected(1)
+      ->take_all();
+  app.add_option("--resume", arguments.resume, "auto | never | must | PATH: checkpoint.resume");
+  app.add_flag("--print-config", arguments.print_config, "print the resolved YAML and exit");
+  app.add_flag("--check-data", arguments.check_data,
+               "read every token once; print counts, documents, dropped tokens, unigram entropy");
+  app.add_flag("--eval-only", arguments.eval_only,
+               "validation loss of the newest checkpoint (or --ckpt DIR)");
+  app.add_option("--ckpt", arguments.checkpoint, "the checkpoint of --eval-only");
+  app.add_option("--verify-ckpt", arguments.verify,
+                 "check the checksums of DIR (default: all checkpoints of the run)")
+      ->expected(0, 1)
+      ->each([](const std::string&) {});
+  app.add_flag("--version", arguments.version, "print the version and exit");
+  for (const char* flag : {"--plan", "--export", "--selftest"}) {
+    app.add_option_function<std::vector<std::string>>(
+           flag,
+           [flag, &arguments](const std::vector<std::string>&) {
+             arguments.not_built.emplace_back(flag);
+           },
+           "not in this version")
+        ->expected(0, 1);
+  }
+}
+
+std::string absolute(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+Config configuration(const Arguments& arguments) {
+  if (arguments.config.empty()) {
+    fail_config("--config PATH is needed; nsa_train --help lists everything");
+  }
+  std::vector<std::string> warnings;
+  Config config = parse_config(arguments.config, arguments.overrides, &warnings);
+  for (const std::string& warning : warnings) log::warn(warning);
+  const std::string& resume = arguments.resume;
+  if (!resume.empty()) {
+    const bool is_word = resume == "auto" || resume == "never" || resume == "must";
+    config.checkpoint.resume = is_word ? resume : absolute(resume);
+  }
+  return config;
+}
+
+ExitCode run(const Arguments& arguments) {
+  if (!arguments.not_built.empty()) {
+    fail_config(arguments.not_built.front() + " is not in this version");
+  }
+  if (arguments.version) {
+    std::cout << "nsa_train " << full_version() << '\n';
+    return ExitCode::kDone;
+  }
+  if (arguments.verify_checkpoints && !arguments.verify.empty()) {
+    return verify_checkpoints(absolute(arguments.verify));
+  }
+  const Config config = configuration(arguments);
+  if (arguments.verify_checkpoints) return verify_checkpoints(config.checkpoint.dir);
+  if (arguments.print_config) {
+    std::cout << print_config(config);
+    return ExitCode::kDone;
+  }
+  if (arguments.check_data) return check_data(config);
+  if (arguments.eval_only) {
+    return evaluate_checkpoint(config,
+                               arguments.checkpoint.empty() ? "" : absolute(arguments.checkpoint));
+  }
+  return Trainer(config).train();
+}
+
+int main_with_codes(int argc, char** argv) {
+  CLI::App app("Trains language models with native sparse attention.", "nsa_train");
+  Arguments arguments;
+  try {
+    describe(app, arguments);
+    app.parse(argc, argv);
+    arguments.verify_checkpoints = app.count("--verify-ckpt") > 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    log::error(std::string(error.what()) + "; nsa_train --help lists everything");
+    return static_cast<int>(ExitCode::kConfig);
+  }
+  return static_cast<int>(run(arguments));
+}
+
+}  // namespace
+}  // namespace nsa
+
+int main(int argc, char** argv) {
+  try {
+    return nsa::main_with_codes(argc, argv);
+  } catch (const nsa::Error& error) {
+    nsa::log::error(error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    nsa::log::error(error.what());
+  }
+  return static_cast<int>(nsa::ExitCode::kRuntime);
+}

@@ -1,0 +1,162 @@
+#include "train/metrics.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "train/durable.h"
+
+namespace nsa {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text.data(), length};
+}
+
+Json number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return std::strtod(text.data(), nullptr);
+}
+
+Json number(std::optional<double> value) {
+  return value ? number(*value) : Json(nullptr);
+}
+
+/// The step a line belongs to; none when it is no row of ours.
+std::optional<std::int64_t> step_of_line(const std::string& line) {
+  const Json row = Json::parse(line, nullptr, false);
+  if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) {
+    return std::nullopt;
+  }
+  return row["step"].get<std::int64_t>();
+}
+
+/// Keeps the rows of steps up to `step` in `path` and moves the others. Lines that are no rows of
+/// ours move too, but a last line without its newline was torn by a kill and is dropped.
+void cut_after(const fs::path& path, std::int64_t step) {
+  const std::string text = read_file(path);
+  std::string kept;
+  std::string later;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t newline = text.find('\n', begin);
+    if (newline == std::string::npos) break;
+    const std::string line = text.substr(begin, newline - begin);
+    const std::optional<std::int64_t> row_step = step_of_line(line);
+    (row_step && *row_step <= step ? kept : later) += line + "\n";
+    begin = newline + 1;
+  }
+  if (!later.empty()) replace_file(stale_name(path), later);
+  if (kept.size() != text.size()) replace_file(path, kept);
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(fs::path path, std::optional<std::int64_t> resumed_step)
+    : path_(std::move(path)), started_(now_seconds()) {
+  std::error_code error;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
+  if (fs::exists(path_)) {
+    if (resumed_step) {
+      cut_after(path_, *resumed_step);
+    } else {
+      fs::rename(path_, stale_name(path_), error);
+      if (error) fail_checkpoint("cannot move " + path_.string() + ": " + error.message());
+    }
+  }
+  out_.open(path_, std::ios::app | std::ios::binary);
+  if (!out_) fail_checkpoint("cannot write " + path_.string());
+}
+
+void MetricsFile::start(std::int64_t step, const std::string& version, const std::string& device,
+                        const std::string& resumed_from) {
+  Json row = {{"type", "start"}, {"step", step}, {"version", version}, {"device", device}};
+  row["resumed_from"] = resumed_from.empty() ? Json(nullptr) : Json(resumed_from);
+  row["time"] = utc_now();
+  write(row.dump());
+}
+
+void MetricsFile::config(std::int64_t step, const std::string& yaml, std::uint32_t fingerprint) {
+  write(Json{{"type", "config"}, {"step", step}, {"fingerprint", fingerprint}, {"config", yaml}}
+            .dump());
+}
+
+void MetricsFile::train(const TrainRow& row) {
+  Json json = {{"type", "train"},
+               {"step", row.step},
+               {"tokens", row.tokens},
+               {"epoch", row.epoch},
+               {"loss", number(row.loss)},
+               {"grad_norm", number(row.grad_norm)},
+               {"lr", number(row.lr)},
+               {"tok_s", number(row.tok_s)},
+               {"mfu_model", nullptr},  // no peak is known for a CPU
+               {"mem_gib", number(row.mem_gib)},
+               {"data_wait", number(row.data_wait)}};
+  if (row.nsa) {
+    json["nsa"] = {{"rate", row.nsa->geometry.rate},
+                   {"overlap", row.nsa->geometry.overlap},
+                   {"top_n", row.nsa->geometry.top_n},
+                   {"window", row.nsa->geometry.window},
+                   {"density", number(row.nsa->density)}};
+  } else {
+    json["nsa"] = nullptr;
+  }
+  json["skipped"] = row.skipped;
+  if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm)) json["nonfinite"] = true;
+  json["wall_s"] = number(now_seconds() - started_);
+  json["time"] = utc_now();
+  write(json.dump());
+}
+
+void MetricsFile::val(const Validation& row) {
+  write(
+      Json{{"type", "val"}, {"step", row.step}, {"loss", number(row.loss)}, {"tokens", row.tokens}}
+          .dump());
+}
+
+void MetricsFile::event(std::int64_t step, const std::string& kind, const std::string& text) {
+  write(Json{{"type", "event"}, {"step", step}, {"kind", kind}, {"text", text}, {"time", utc_now()}}
+            .dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void MetricsFile::end(std::int64_t step, const std::string& status, int exit_code,
+                      std::optional<double> val_loss, std::optional<double> unigram_nats) {
+  write(Json{{"type", "end"},
+             {"status", status},
+             {"exit_code", exit_code},
+             {"step", step},
+             {"val_loss", number(val_loss)},
+             {"unigram_nats", number(unigram_nats)}}
+            .dump());
+}
+
+void MetricsFile::write(const std::string& line) {
+  out_ << line << '\n';
+  out_.flush();
+  // A full disk must not end a run that can still train; the stream is usable again once there is
+  // room.
+  if (!out_) out_.clear();
+}
+
+}  // namespace nsa

@@ -1,0 +1,64 @@
+#pragma once
+
+// MetricsFile: metrics.jsonl, one compact JSON object a line, flushed at each write.
+//
+// Numbers are rounded to 9 significant digits, so that equal runs give equal bytes; what is not
+// finite becomes null.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "ops/nsa_geometry.h"
+#include "train/run_state.h"
+
+namespace nsa {
+
+/// What the NSA layers of a step looked like.
+struct NsaRow {
+  NsaGeometry geometry;
+  double density = 0;  ///< pairs over dense causal pairs (train/flops.h)
+};
+
+struct TrainRow {
+  std::int64_t step = 0;    ///< finished updates, this one included
+  std::int64_t tokens = 0;  ///< of all steps so far
+  std::int64_t epoch = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  double tok_s = 0;
+  double mem_gib = 0;         ///< largest use of device memory so far
+  double data_wait = 0;       ///< share of the time that went into reading data
+  std::optional<NsaRow> nsa;  ///< none in a dense model
+  std::int64_t skipped = 0;   ///< updates left out so far
+};
+
+class MetricsFile {
+ public:
+  /// A new run: an existing file moves to <stem>.stale-N.jsonl.
+  /// A resumed one (`resumed_step`): rows of later steps move there, a torn last line is dropped.
+  /// Throws Error (code 4) when the file cannot be written.
+  MetricsFile(std::filesystem::path path, std::optional<std::int64_t> resumed_step);
+
+  void start(std::int64_t step, const std::string& version, const std::string& device,
+             const std::string& resumed_from);
+  void config(std::int64_t step, const std::string& yaml, std::uint32_t fingerprint);
+  void train(const TrainRow& row);
+  void val(const Validation& row);
+  /// kind: stage | save | save_failed | signal | skip | nonfinite | sample
+  void event(std::int64_t step, const std::string& kind, const std::string& text);
+  void end(std::int64_t step, const std::string& status, int exit_code,
+           std::optional<double> val_loss, std::optional<double> unigram_nats);
+
+ private:
+  void write(const std::string& line);
+
+  std::filesystem::path path_;
+  std::ofstream out_;
+  double started_ = 0;  ///< seconds of a steady clock
+};
+
+}  // namespace nsa

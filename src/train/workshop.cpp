@@ -1,0 +1,94 @@
+#include "train/workshop.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "train/own_batch.h"
+
+namespace nsa {
+namespace {
+
+Config with_choices(Config config) {
+  if (config.run.device == "auto") config.run.device = cuda_available() ? "cuda" : "cpu";
+  if (config.precision.compute == "auto") config.precision.compute = "fp32";
+  return config;
+}
+
+DType compute_dtype(const Config& config) {
+  if (config.precision.compute == "fp32") return DType::kF32;
+  if (config.precision.compute == "fp64") return DType::kF64;
+  fail_config("precision.compute is '" + config.precision.compute + "'; on " + config.run.device +
+              " it must be auto, fp32 or fp64");
+}
+
+/// With train.steps or train.tokens the schedule needs no data, so that what is wrong with it is
+/// told before anything that is wrong with the data.
+Workshop::Plan plan_run(const Config& config) {
+  if (config.train.epochs) {
+    RunData data = open_data(config);
+    const std::int64_t epoch = epoch_tokens(data.train.tokens(), largest_seq_len(config));
+    return {.data = std::move(data), .schedule = Schedule(config, epoch)};
+  }
+  Schedule schedule(config, 0);
+  return {.data = open_data(config), .schedule = std::move(schedule)};
+}
+
+std::vector<MicroShape> shapes_of(const Schedule& schedule) {
+  std::vector<MicroShape> shapes;
+  for (const StageSpan& stage : schedule.stages()) {
+    shapes.push_back({.rows = stage.micro_batch * stage.config.seq_len,
+                      .longest = stage.config.seq_len,
+                      .geometry = stage.geometry});
+  }
+  return shapes;
+}
+
+}  // namespace
+
+std::int64_t largest_seq_len(const Config& config) {
+  std::int64_t most = 0;
+  for (const StageConfig& stage : config.schedule.stages) most = std::max(most, stage.seq_len);
+  return most;
+}
+
+std::int64_t epoch_tokens(std::int64_t tokens, std::int64_t page) {
+  return tokens < 1 ? 0 : (tokens - 1) / page * page;
+}
+
+Workshop::Workshop(const Config& configured)
+    : Workshop(with_choices(configured), plan_run(configured)) {}
+
+Workshop::Workshop(const Config& chosen, Plan plan)
+    : config(chosen),
+      backend(make_backend(config.run.device)),
+      data(std::move(plan.data)),
+      schedule(std::move(plan.schedule)),
+      store(Layout(config), backend, compute_dtype(config)),
+      model(config, store, backend, shapes_of(schedule)) {
+  store.initialize(config.run.seed);
+}
+
+std::int64_t Workshop::largest_rows() const {
+  std::int64_t most = 0;
+  for (const MicroShape& shape : shapes_of(schedule)) most = std::max(most, shape.rows);
+  return most;
+}
+
+void Workshop::rehearse() {
+  OwnBatch own(*backend.device, largest_rows());
+  for (const MicroShape& shape : shapes_of(schedule)) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(shape.rows));
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % config.model.vocab_size);
+    }
+    model.train_micro(own.make(tokens, shape.longest), shape.geometry, 1.0);
+    // Packed documents can be as short as one token, and then there are most of them.
+    if (config.data.doc_mask) model.train_micro(own.make(tokens, 1), shape.geometry, 1.0);
+  }
+  model.take_loss_sums();
+  store.zero_gradients();
+}
+
+}  // namespace nsa
