@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <new>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -104,8 +105,8 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 prints the help, or the one sentence; its own codes are not ours.
-    return app.exit(error) == 0 ? 0 : static_cast<int>(nsa::ExitCode::kConfig);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    nsa::fail_config(std::string(error.what()) + "; see nsa_tokenize --help");
   }
   train.corpus.skip_bad_lines = encode.corpus.skip_bad_lines = on_bad_line == "skip";
   if (train_command->parsed()) {

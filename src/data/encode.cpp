@@ -2,14 +2,16 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
 #include "core/format.h"
+#include "core/log.h"
 #include "core/parallel.h"
 #include "core/philox.h"
 #include "data/nsa_shard.h"
@@ -23,6 +25,8 @@ namespace fs = std::filesystem;
 // Documents are encoded in parallel a batch at a time; this bounds the memory of a batch.
 constexpr std::size_t kBatchBytes = std::size_t{8} << 20U;
 constexpr std::size_t kBatchDocuments = 4096;
+// A sign of life about every minute.
+constexpr std::size_t kReportBytes = std::size_t{256} << 20U;
 
 void check_options(const EncodeOptions& options) {
   if (options.out.empty()) fail_config("--out is empty; name a prefix or a folder for the shards");
@@ -128,7 +132,11 @@ class Encoder {
       sink_(ids);
     }
     texts_.clear();
+    done_bytes_ += bytes_;
     bytes_ = 0;
+    if (done_bytes_ < next_report_) return;
+    log::info(fmt::format("  {} MiB of text encoded", done_bytes_ >> 20U));
+    next_report_ = done_bytes_ + kReportBytes;
   }
 
   std::int64_t without_tokens() const { return without_tokens_; }
@@ -140,6 +148,8 @@ class Encoder {
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int32_t>> encoded_;
   std::size_t bytes_ = 0;
+  std::size_t done_bytes_ = 0;
+  std::size_t next_report_ = kReportBytes;
   std::int64_t without_tokens_ = 0;
 };
 

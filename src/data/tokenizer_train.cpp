@@ -137,6 +137,26 @@ void check_options(const TokenizerTrainOptions& options) {
   }
 }
 
+/// The number behind `mark` in a message, or nothing.
+std::string number_behind(const std::string& message, const std::string& mark) {
+  const std::size_t at = message.find(mark);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + mark.size();
+  return message.substr(begin, message.find_first_not_of("0123456789", begin) - begin);
+}
+
+/// sentencepiece tells what does not fit only after it has counted, in words of its own options.
+[[noreturn]] void fail_training(const TokenizerTrainOptions& options,
+                                const TokenizerTrainReport& report, const std::string& message) {
+  const std::string most = number_behind(message, "a value <= ");
+  const std::string least = number_behind(message, " vs ");
+  std::string advice = "sentencepiece cannot learn from it; try another size or more text";
+  if (!most.empty()) advice = "its words give at most " + most + "; lower it or add text";
+  if (!least.empty()) advice = "its characters need at least " + least;
+  fail_config(fmt::format("--vocab-size {} does not fit the {} bytes of text: {}",
+                          options.vocab_size, report.sampled_bytes, advice));
+}
+
 }  // namespace
 
 TokenizerTrainReport train_tokenizer(const TokenizerTrainOptions& options) {
@@ -156,12 +176,7 @@ TokenizerTrainReport train_tokenizer(const TokenizerTrainOptions& options) {
   std::string model;
   const auto status =
       sentencepiece::SentencePieceTrainer::Train(settings(options.vocab_size), &lines, &model);
-  if (!status.ok()) {
-    fail_config(
-        fmt::format("--vocab-size {} does not fit the {} bytes of text: sentencepiece says "
-                    "\"{}\"; try another size or more text",
-                    options.vocab_size, report.sampled_bytes, status.ToString()));
-  }
+  if (!status.ok()) fail_training(options, report, status.ToString());
   AtomicFile file(options.out);
   file.write(model.data(), static_cast<std::int64_t>(model.size()));
   file.commit();
