@@ -35,6 +35,14 @@ std::string shorthand_key(const std::string& section) {
   return section == "eval.sample" ? "eval.sample.prompts" : "";
 }
 
+void refuse_dots(const Value& entry) {
+  if (entry.name.find('.') == std::string::npos) return;
+  fail_config(
+      fmt::format("{}: {}: dotted names are for --override; in a map a key stands inside "
+                  "its section",
+                  entry.name_where, entry.name));
+}
+
 /// Takes `entry`, which stands as `name`, apart into assignments.
 void collect(const Value& entry, const std::string& name, const std::string& folder,
              std::vector<Assignment>& out) {
@@ -43,7 +51,10 @@ void collect(const Value& entry, const std::string& name, const std::string& fol
   } else if (!is_section(name)) {
     fail_unknown_key(entry, name);
   } else if (entry.kind == Value::Kind::kMap) {
-    for (const Value& item : entry.items) collect(item, name + "." + item.name, folder, out);
+    for (const Value& item : entry.items) {
+      refuse_dots(item);
+      collect(item, name + "." + item.name, folder, out);
+    }
   } else if (!shorthand_key(name).empty()) {
     out.push_back({find_key(shorthand_key(name)), entry, folder});
   } else if (entry.kind != Value::Kind::kNull) {
@@ -70,7 +81,7 @@ bool is_resume_word(const Assignment& assignment) {
 void assign(Draft& draft, Assignment assignment) {
   const Rules& rules = assignment.key->rules;
   if (rules.path && !is_resume_word(assignment)) make_absolute(assignment.value, assignment.folder);
-  assignment.key->read(draft, assignment.value);
+  assignment.key->read(draft, assignment.value, rules);
   draft.places[rules.name] = assignment.value.where;
 }
 
@@ -103,12 +114,7 @@ Draft read_draft(const std::string& path, const std::vector<std::string>& overri
   std::vector<Assignment> from_file;
   const std::string folder = std::filesystem::path(path).parent_path().string();
   for (const Value& entry : read_yaml_file(path).items) {
-    if (entry.name.find('.') != std::string::npos) {
-      fail_config(
-          fmt::format("{}: {}: dotted names are for --override; in a file a key stands "
-                      "inside its section",
-                      entry.name_where, entry.name));
-    }
+    refuse_dots(entry);
     collect(entry, entry.name, folder, from_file);
   }
   refuse_two_lengths(from_file);

@@ -35,9 +35,9 @@ class Section {
         {.rules = rules,
          .type = type_name(T{}, rules),
          .doc = doc,
-         .read = [rules, base, field](
-                     Target& target,
-                     const Value& value) { read_value(value, rules, base(target).*field); },
+         .read = [base, field](
+                     Target& target, const Value& value,
+                     const Rules& named) { read_value(value, named, base(target).*field); },
          .write = [rules, base, field](
                       const Target& target) { return write_value(base(target).*field, rules); }});
   }

@@ -22,15 +22,15 @@ std::array<bool, 3> branch_flags(const AttentionConfig& attention) {
 void add_branches(std::vector<Key>& keys) {
   const Rules rules{.name = "attention.branches",
                     .choices = {kBranchNames.begin(), kBranchNames.end()}};
-  const auto read = [](Draft& draft, const Value& value, const Rules& rules) {
+  const auto read = [](Draft& draft, const Value& value, const Rules& named) {
     std::vector<std::string> words;
-    read_value(value, rules, words);
-    if (words.empty()) refuse(value, rules, "a list of at least one branch");
+    read_value(value, named, words);
+    if (words.empty()) refuse(value, named, "a list of at least one branch");
     std::array<bool, 3> flags{};
     for (const std::string& word : words) {
       const auto* const name = std::find(kBranchNames.begin(), kBranchNames.end(), word);
       bool& flag = flags.at(static_cast<std::size_t>(name - kBranchNames.begin()));
-      if (flag) refuse(value, rules, "a list that names " + word + " once");
+      if (flag) refuse(value, named, "a list that names " + word + " once");
       flag = true;
     }
     AttentionConfig& attention = draft.config.attention;

@@ -76,11 +76,11 @@ const std::vector<StageKey>& stage_schema() {
 
 void add_stages_key(std::vector<Key>& keys) {
   const Rules rules{.name = "schedule.stages"};
-  const auto read = [](Draft& draft, const Value& value, const Rules& rules) {
+  const auto read = [](Draft& draft, const Value& value, const Rules& named) {
     draft.stages.clear();
     if (value.kind == Value::Kind::kNull) return;
     if (value.kind != Value::Kind::kList) {
-      refuse(value, rules, "a list of maps such as [{from: 0, seq_len: 2048}]");
+      refuse(value, named, "a list of maps such as [{from: 0, seq_len: 2048}]");
     }
     for (const Value& item : value.items) {
       draft.stages.push_back(read_stage(item, draft.stages.size()));

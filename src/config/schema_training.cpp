@@ -66,12 +66,12 @@ void add_train_keys(std::vector<Key>& keys) {
 
 void add_betas(std::vector<Key>& keys) {
   const Rules rules{.name = "optim.betas", .min = 0, .max = 0.9999999};
-  const auto read = [](Draft& draft, const Value& value, const Rules& rules) {
+  const auto read = [](Draft& draft, const Value& value, const Rules& named) {
     if (value.kind != Value::Kind::kList || value.items.size() != 2) {
-      refuse(value, rules, "a list of two numbers such as [0.9, 0.95]");
+      refuse(value, named, "a list of two numbers such as [0.9, 0.95]");
     }
-    read_value(value.items[0], rules, draft.config.optim.beta1);
-    read_value(value.items[1], rules, draft.config.optim.beta2);
+    read_value(value.items[0], named, draft.config.optim.beta1);
+    read_value(value.items[1], named, draft.config.optim.beta2);
   };
   const auto write = [](const Draft& draft) {
     return fmt::format("[{}, {}]", draft.config.optim.beta1, draft.config.optim.beta2);
