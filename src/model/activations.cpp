@@ -65,7 +65,7 @@ void Activations::plan(const PlanShape& shape) {
   head.residual = arena_.take(dtype_, {rows, hidden});
   head.rstd = arena_.take(stat_dtype(dtype_), {rows});
   if (shape_.keep != Keep::kNothing) dresidual = arena_.take(dtype_, {rows, hidden});
-  for (std::int64_t layer = 0; layer < model_.layers; ++layer) take_block(layer);
+  for (std::int64_t layer = 0; layer < layers(); ++layer) take_block(layer);
   take_overlays();
 }
 
@@ -80,7 +80,7 @@ Tensor Activations::take(Keep from, Tensor& shared, DType dtype,
 /// First in the arena: their place depends on `rows` alone, so that another forward of as many rows
 /// finds them.
 void Activations::take_selected_blocks() {
-  for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+  for (std::int64_t layer = 0; layer < layers(); ++layer) {
     if (is_dense(layer) || !attention_.selected) continue;
     blocks[static_cast<std::size_t>(layer)].attention.blocks =
         arena_.take(DType::kI32, {shape_.rows, model_.kv_heads, attention_.select.top_n});
@@ -244,13 +244,17 @@ void Activations::take_overlays() {
   arena_.rewind(mark);
 }
 
+std::int64_t Activations::layers() const {
+  return static_cast<std::int64_t>(blocks.size());
+}
+
 bool Activations::is_dense(std::int64_t layer) const {
   return is_dense_layer(attention_, layer);
 }
 
 /// Columns of the projection of a kind of layers; 0 where there are none.
 std::int64_t Activations::columns_of(bool dense) const {
-  for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+  for (std::int64_t layer = 0; layer < layers(); ++layer) {
     if (is_dense(layer) == dense) return columns_[static_cast<std::size_t>(layer)];
   }
   return 0;

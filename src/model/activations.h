@@ -117,6 +117,7 @@ class Activations {
   void take_dense_scratch();
   void take_dprojection(AttentionScratch& scratch, std::int64_t columns);
   void take_overlays();
+  std::int64_t layers() const;
   bool is_dense(std::int64_t layer) const;
   std::int64_t columns_of(bool dense) const;
   std::int64_t chunk_rows() const;

@@ -17,7 +17,7 @@ using test::OwnedBatch;
 using test::small_config;
 using test::SmallModel;
 
-constexpr std::int64_t kElementsPerTensor = 6;
+constexpr std::int64_t kElementsPerTensor = 12;
 
 /// Checks evenly spread elements of one parameter; the loss reuses the selected blocks of the
 /// unperturbed forward.

@@ -2,6 +2,7 @@
 
 // A small transformer with everything it needs, random weights of healthy size, and batches.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -104,6 +105,10 @@ class SmallModel {
 
   static std::vector<double> values_of(const Tensor& tensor) {
     std::vector<double> values(static_cast<std::size_t>(tensor.size()));
+    if (tensor.dtype() == DType::kI32) {
+      std::copy_n(tensor.as<std::int32_t>(), values.size(), values.begin());
+      return values;
+    }
     with_float(tensor.dtype(), [&]<class T>() {
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = static_cast<double>(tensor.as<T>()[i]);

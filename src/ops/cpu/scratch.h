@@ -1,6 +1,8 @@
 #pragma once
 
 // Scratch memory of CPU ops, one per worker: grows to its largest use, then never allocates again.
+// The first chunk is there from the start: which worker takes which index varies, and one that had
+// nothing to do in the first step must not allocate in a later one.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +18,9 @@ namespace nsa::cpu {
 /// full chunk is followed by another, never moved.
 class Scratch {
  public:
-  explicit Scratch(Device& device) : device_(&device) {}
+  explicit Scratch(Device& device) : device_(&device) {
+    chunks_.emplace_back(device, kSmallestChunk);
+  }
 
   /// Everything taken through a Frame is given back when it ends; frames nest.
   class Frame {
