@@ -13,7 +13,7 @@ namespace nsa::cpu {
 namespace {
 
 /// Rows whose logits are made, reduced and used by one worker while they are in its cache.
-constexpr std::int64_t kTileRows = 64;
+constexpr std::int64_t kTileRows = 128;
 
 /// What one row adds to the loss.
 struct RowLoss {
@@ -109,9 +109,10 @@ void CpuOps::apply(const LinearCrossEntropy& op) {
     auto* losses = frame.take<RowLoss>(std::min(chunk, rows));
     for (std::int64_t first = 0; first < rows; first += chunk) {
       const std::int64_t count = std::min(chunk, rows - first);
-      for_each_part(pool_, Parts::of(count, kTileRows), [&](std::int64_t begin, std::int64_t end) {
-        loss_tile<T>(op, first, begin, end, losses);
-      });
+      for_each_part(pool_, Parts::of(count, kTileRows, 16),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      loss_tile<T>(op, first, begin, end, losses);
+                    });
       for (std::int64_t row = 0; row < count; ++row) {
         loss[0] += losses[row].ce;
         loss[1] += losses[row].z;
