@@ -5,7 +5,7 @@
 
 #include "ops/cpu/attention_core.h"
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/vector_math.h"
+#include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
@@ -185,18 +185,6 @@ void backward_tile(const Attention<T>& a, const AttentionGradients<T>& g, const 
 }  // namespace
 
 template <class T>
-void RowGradient<T>::apply(T* __restrict s, T* __restrict dp, std::int64_t count) const {
-  const T shift = lse;
-  const T up = gate;
-  const T down = delta;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T p = fast_exp(s[i] - shift);
-    dp[i] = p * (up * dp[i] - down);
-    s[i] = p * up;
-  }
-}
-
-template <class T>
 void attend_backward(const Workers& workers, const Attention<T>& a,
                      const AttentionGradients<T>& g) {
   Scratch::Frame frame(workers.of(0));
@@ -225,8 +213,6 @@ void attend_backward(const Workers& workers, const Attention<T>& a,
   }
 }
 
-template struct RowGradient<float>;
-template struct RowGradient<double>;
 template void attend_backward(const Workers&, const Attention<float>&,
                               const AttentionGradients<float>&);
 template void attend_backward(const Workers&, const Attention<double>&,

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/vector_math.h"
+#include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
@@ -40,16 +40,16 @@ struct RunningSoftmax {
     }
     const std::int64_t seen = visible.end - visible.begin;
     const T before = largest[row];
-    const T now = std::max(before, max_of(s + visible.begin, seen));
+    const T now = std::max(before, largest_score(s + visible.begin, seen));
     std::fill_n(s, visible.begin, T(0));
     std::fill_n(s + visible.end, count - visible.end, T(0));
-    const T sum = exp_and_sum(s + visible.begin, seen, now);
+    const T sum = exponentiate(s + visible.begin, seen, now);
     if (before == -std::numeric_limits<T>::infinity()) {
       total[row] = sum;
     } else if (before == now) {
       total[row] += sum;
     } else {
-      const T shrink = fast_exp(before - now);
+      const T shrink = exp_of_score(before - now);
       total[row] = total[row] * shrink + sum;
       T* o = sums + row * v_dim;
       for (std::int64_t c = 0; c < v_dim; ++c) o[c] *= shrink;

@@ -163,12 +163,4 @@ AttentionGradients<T> gradients_of(const Op& op, int branch) {
 template <class T>
 void attend_backward(const Workers& workers, const Attention<T>& a, const AttentionGradients<T>& g);
 
-/// In place, for the keys [0, count) of one row: scores s (already scaled) become gate * p and
-/// products dp = <dout, v> become p * (gate * dp - delta), with p = e^(s - lse).
-template <class T>
-struct RowGradient {
-  T lse = 0, gate = 1, delta = 0;
-  void apply(T* s, T* dp, std::int64_t count) const;
-};
-
 }  // namespace nsa::cpu

@@ -4,7 +4,7 @@
 #include "ops/cpu/block_choice.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/vector_math.h"
+#include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
@@ -52,9 +52,9 @@ void sum_probabilities(const Attention<T>& a, const QueryTile& tile, const T* ls
       const T* s = scores + row * count;
       T* sum = sums.data + row / group * sums.stride + key;
       if (row % group == 0) {
-        for (std::int64_t i = 0; i < seen; ++i) sum[i] = fast_exp(s[i] - shift);
+        for (std::int64_t i = 0; i < seen; ++i) sum[i] = exp_of_score(s[i] - shift);
       } else {
-        for (std::int64_t i = 0; i < seen; ++i) sum[i] += fast_exp(s[i] - shift);
+        for (std::int64_t i = 0; i < seen; ++i) sum[i] += exp_of_score(s[i] - shift);
       }
     }
   }

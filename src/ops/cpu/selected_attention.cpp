@@ -3,7 +3,7 @@
 
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/selected_blocks.h"
-#include "ops/cpu/vector_math.h"
+#include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
@@ -26,8 +26,8 @@ void attend_query(const SelectedAttention<T>& s, const QueryTile& tile, std::int
                     scores);
   for (std::int64_t head = 0; head < a.group(); ++head) {
     T* p = scores + head * s.score_stride();
-    const T largest = max_of(p, slots.keys);
-    const T total = exp_and_sum(p, slots.keys, largest);
+    const T largest = largest_score(p, slots.keys);
+    const T total = exponentiate(p, slots.keys, largest);
     lse[head] = largest + std::log(total);
     const T scale = T(1) / total;
     for (std::int64_t i = 0; i < slots.keys; ++i) p[i] *= scale;

@@ -3,6 +3,7 @@
 
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/selected_blocks.h"
+#include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
