@@ -156,8 +156,10 @@ TEST(Transformer, ReusedBlocksReplaceTheSelection) {
   model.transformer().set_reuse_blocks(true);
   EXPECT_EQ(model.token_losses(batch), chosen);
   // The last query now attends to its own block alone.
-  std::int32_t* last = blocks.slice(39, 40).as<std::int32_t>();
-  for (std::int64_t i = 0; i < 2 * 4; ++i) last[i] = i % 4 == 0 ? 9 : -1;
+  const Tensor last = blocks.slice(39, 40);
+  for (std::int64_t i = 0; i < last.size(); ++i) {
+    last.as<std::int32_t>()[i] = i % last.dim(2) == 0 ? 9 : -1;
+  }
   EXPECT_NE(model.token_losses(batch).back(), chosen.back());
   model.transformer().set_reuse_blocks(false);
   EXPECT_EQ(model.token_losses(batch), chosen);
