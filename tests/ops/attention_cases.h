@@ -276,11 +276,11 @@ inline std::vector<AttentionCase> hard_cases() {
     c.geometry.window = 150;
   });
   add("many_steps", [](AttentionCase& c) {
-    c.lengths = {900};
+    c.lengths = {450};
     c.heads = 2;
     c.head_dim = c.v_dim = 4;
     c.geometry.rate = 1;
-    c.geometry.window = 500;
+    c.geometry.window = 420;
   });
   add("no_overlap", [](AttentionCase& c) {
     c.geometry.overlap = 1;

@@ -36,7 +36,7 @@ inline void expect_gradients(const AttentionCase& c, Kind kind) {
   forward(c, kind, d);
   backward(c, kind, d);
   const auto value = [&] { return objective(c, kind, d); };
-  constexpr std::int64_t kElements = 60;
+  constexpr std::int64_t kElements = 40;
   expect_gradient("dq", value, d.q, d.dq, kElements);
   expect_gradient("dk", value, d.k, d.dk, kElements);
   expect_gradient("dv", value, d.v, d.dv, kElements);
