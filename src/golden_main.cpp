@@ -15,28 +15,20 @@ namespace {
 struct Options {
   std::vector<std::string> paths;
   std::string device = "cpu";
-  std::vector<std::string> dtypes;
+  std::string dtype;  ///< empty: all that the device offers
 };
 
 std::vector<nsa::DType> element_types(const Options& options) {
   if (options.device != "cpu") {
     nsa::fail_config("--device is '" + options.device +
-                     "'; this version runs golden files on the cpu alone");
+                     "', which is not in this version of nsa_golden; use cpu");
   }
-  std::vector<nsa::DType> types;
-  for (const std::string& name : options.dtypes) {
-    if (name == "fp32") {
-      types.push_back(nsa::DType::kF32);
-    } else if (name == "fp64") {
-      types.push_back(nsa::DType::kF64);
-    } else if (name == "bf16") {
-      nsa::fail_config("--dtype is 'bf16', which is not in this version; use fp32 or fp64");
-    } else {
-      nsa::fail_config("--dtype is '" + name + "'; it must be fp32 or fp64");
-    }
-  }
-  if (types.empty()) types = {nsa::DType::kF32, nsa::DType::kF64};
-  return types;
+  if (options.dtype.empty()) return {nsa::DType::kF32, nsa::DType::kF64};
+  if (options.dtype == "fp32") return {nsa::DType::kF32};
+  if (options.dtype == "fp64") return {nsa::DType::kF64};
+  nsa::fail_config("--dtype is '" + options.dtype +
+                   (options.dtype == "bf16" ? "', which is not in this version; use fp32 or fp64"
+                                            : "'; it must be fp32 or fp64"));
 }
 
 /// The exit code: that of the first unreadable file, else 1 where a comparison failed.
@@ -71,7 +63,7 @@ int main(int argc, char** argv) {
     CLI::App app("Golden files through the ops: forward and every gradient", "nsa_golden");
     app.add_option("PATH", options.paths, "golden files, or folders of *.safetensors")->required();
     app.add_option("--device", options.device, "cpu")->capture_default_str();
-    app.add_option("--dtype", options.dtypes, "fp32 or fp64 (default: both)")->expected(1);
+    app.add_option("--dtype", options.dtype, "fp32 or fp64 (default: both)");
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -35,13 +35,12 @@ std::int64_t element_bytes(const std::string& dtype) {
   return found == kBytes.end() ? 0 : found->second;
 }
 
-/// A count that the header gives; `limit` keeps products of them within 64 bits.
-std::int64_t read_count(const std::string& path, const std::string& name, const json& value,
-                        std::int64_t limit) {
-  if (!value.is_number_unsigned() ||
-      value.get<std::uint64_t>() > static_cast<std::uint64_t>(limit)) {
+/// An extent or offset that the header gives. No real one comes near the limit.
+std::int64_t read_count(const std::string& path, const std::string& name, const json& value) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 50U;
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMost) {
     fail_file(path, "tensor '" + name + "' has the extent or offset " + value.dump() +
-                        ", which is no whole number from 0 to " + std::to_string(limit));
+                        ", which is no whole number from 0 to 2^50");
   }
   return value.get<std::int64_t>();
 }
@@ -59,13 +58,16 @@ SafetensorsEntry read_entry(const std::string& path, const std::string& name, co
   if (size == 0) {
     fail_file(path, "tensor '" + name + "' has the unknown dtype '" + entry.dtype + "'");
   }
-  entry.begin = read_count(path, name, value["data_offsets"][0], data_bytes);
-  entry.end = read_count(path, name, value["data_offsets"][1], data_bytes);
-  // Extents past 2^40 are no real tensor, and two of them multiply to more than 64 bits.
-  constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40U;
+  entry.begin = read_count(path, name, value["data_offsets"][0]);
+  entry.end = read_count(path, name, value["data_offsets"][1]);
+  if (entry.end > data_bytes) {
+    fail_file(path, "tensor '" + name + "' ends at byte " + std::to_string(entry.end) +
+                        " of the data, which has " + std::to_string(data_bytes) +
+                        " (is the file cut short?)");
+  }
   std::int64_t bytes = size;
   for (const json& extent : value["shape"]) {
-    entry.shape.push_back(read_count(path, name, extent, kLargestExtent));
+    entry.shape.push_back(read_count(path, name, extent));
     const std::int64_t last = entry.shape.back();
     if (last > 0 && bytes > (std::int64_t{1} << 62U) / last) {
       fail_file(path, "tensor '" + name + "' is larger than any file");

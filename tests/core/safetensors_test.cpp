@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ class TemporaryFile {
   explicit TemporaryFile(const std::string& contents) {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     path_ = std::filesystem::temp_directory_path() /
-            ("nsa_safetensors_" + std::string(test->name()) + ".safetensors");
+            ("nsa_safetensors_" + std::to_string(::getpid()) + "_" + test->name() + ".safetensors");
     std::ofstream(path_, std::ios::binary)
         .write(contents.data(), static_cast<std::streamsize>(contents.size()));
   }
@@ -155,7 +156,7 @@ TEST(Safetensors, RefusesOffsetsThatDoNotFitTheShape) {
 TEST(Safetensors, RefusesOffsetsBeyondTheData) {
   expect_refusal(
       file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", std::string(8, '\0')),
-      "no whole number");
+      "ends at byte 12");
 }
 
 TEST(Safetensors, RefusesNegativeFractionalAndHugeExtents) {
