@@ -262,8 +262,11 @@ void CpuOps::apply(const SplitRopeBackward& op) {
     pool_.for_each(parts.parts(), [&](std::int64_t part, int worker) {
       Scratch::Frame own(scratch(worker));
       T* row = own.take<T>(dim);
-      T* dnorm = dnorms + part * norms;
-      if (layout.q_norm.defined()) std::fill_n(dnorm, norms, T(0));
+      T* dnorm = nullptr;
+      if (layout.q_norm.defined()) {
+        dnorm = dnorms + part * norms;
+        std::fill_n(dnorm, norms, T(0));
+      }
       for_each_position(layout.documents, parts.begin(part), parts.end(part),
                         [&](std::int64_t token, std::int64_t position) {
                           join_token(op, split, token, split.turn(position), dnorm, row);
