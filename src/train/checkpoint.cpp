@@ -106,13 +106,19 @@ void move_into_place(const fs::path& temporary, const fs::path& target) {
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+  std::string text;
+  for (const std::int64_t extent : shape) {
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  }
+  return "[" + text + "]";
 }
 
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) {
-  return fmt::format("step_{:08}", step);
+  const std::string digits = std::to_string(step);
+  constexpr std::size_t kDigits = 8;
+  return "step_" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
 }
 
 std::int64_t checkpoint_bytes(const ParameterStore& store) {

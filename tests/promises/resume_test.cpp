@@ -1,0 +1,145 @@
+// An interrupted run is the run that was not interrupted.
+
+#include <csignal>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "core/format.h"
+#include "promises/tiny_run.h"
+
+namespace nsa::test {
+namespace {
+
+constexpr int kInterrupted = 75;
+
+/// Sends `signal` when the line of step `step` comes by.
+Watch signal_after_step(int step, int signal) {
+  const std::string mark = fmt::format(" {}/40 ", step);
+  return {.on_line = [mark, signal](const std::string& line, int process) {
+    if (line.find(mark) != std::string::npos) kill(process, signal);
+  }};
+}
+
+using Resume = TinyRun;
+
+TEST_F(Resume, SeventeenAndTwentyThreeStepsAreForty) {
+  ASSERT_EQ(train("straight").code, 0);
+  EXPECT_EQ(train("parts", {"run.stop_after=17"}).code, kInterrupted);
+  EXPECT_EQ(train("parts").code, 0);
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, TenAndTenAndTwentyStepsAreForty) {
+  ASSERT_EQ(train("straight").code, 0);
+  EXPECT_EQ(train("parts", {"run.stop_after=10"}).code, kInterrupted);
+  EXPECT_EQ(train("parts", {"run.stop_after=20"}).code, kInterrupted);
+  EXPECT_EQ(train("parts").code, 0);
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, AStopAtTheStageEdgeChangesNothing) {
+  ASSERT_EQ(train("straight").code, 0);
+  EXPECT_EQ(train("parts", {"run.stop_after=13"}).code, kInterrupted);
+  EXPECT_EQ(train("parts").code, 0);
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, StepsAfterTheCheckpointAreDoneAgainAndTheirRowsSetAside) {
+  ASSERT_EQ(train("straight").code, 0);
+  // Killed without a save after step 25: the run goes on from step 20.
+  const Overrides saving = {"checkpoint.every=20"};
+  EXPECT_EQ(train("parts", saving, signal_after_step(25, SIGKILL)).code, 128 + SIGKILL);
+  EXPECT_EQ(train("parts", saving).code, 0);
+  expect_same_run("parts", "straight");
+  EXPECT_TRUE(std::filesystem::exists(out("parts") / "metrics.stale-1.jsonl"));
+}
+
+TEST_F(Resume, SigtermSavesAndTheRunGoesOn) {
+  ASSERT_EQ(train("straight").code, 0);
+  const Outcome stopped = train("parts", {}, signal_after_step(7, SIGTERM));
+  EXPECT_EQ(stopped.code, kInterrupted) << stopped.err;
+  EXPECT_NE(stopped.out.find("signal TERM"), std::string::npos) << stopped.out;
+  EXPECT_EQ(train("parts").code, 0);
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, ASignalBeforeTheFirstStepIsObeyed) {
+  ASSERT_EQ(train("straight").code, 0);
+  const Watch at_once{.on_line = [](const std::string& line, int process) {
+    if (line.rfind("nsa_train ", 0) == 0) kill(process, SIGINT);
+  }};
+  EXPECT_EQ(train("parts", {}, at_once).code, kInterrupted);
+  EXPECT_EQ(train("parts").code, 0);
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, Usr1SavesAndGoesOn) {
+  const Outcome outcome = train("run", {}, signal_after_step(7, SIGUSR1));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(metrics("run").find("\"kind\":\"save\""), metrics("run").rfind("\"kind\":\"save\""));
+}
+
+TEST_F(Resume, AFinishedRunHasNothingToDo) {
+  ASSERT_EQ(train("run").code, 0);
+  const std::string before = rows("run");
+  const Outcome again = train("run");
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(rows("run"), before);
+  EXPECT_NE(again.out.find("final val loss"), std::string::npos) << again.out;
+}
+
+TEST_F(Resume, MustWithoutACheckpointExitsFour) {
+  EXPECT_EQ(train("run", {}, {}, {"--resume", "must"}).code, 4);
+}
+
+TEST_F(Resume, ADamagedCheckpointIsPassedOverForAnOlderOne) {
+  ASSERT_EQ(train("straight").code, 0);
+  EXPECT_EQ(train("parts", {"run.stop_after=17", "checkpoint.every=10"}).code, kInterrupted);
+  std::filesystem::resize_file(out("parts") / "ckpt/step_00000017/rank_00000.bin", 100);
+  const Outcome resumed = train("parts");
+  EXPECT_EQ(resumed.code, 0);
+  EXPECT_NE(resumed.err.find("step_00000017"), std::string::npos) << resumed.err;
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, ANamedCheckpointThatIsDamagedExitsFour) {
+  EXPECT_EQ(train("run", {"run.stop_after=5"}).code, kInterrupted);
+  const std::filesystem::path path = out("run") / "ckpt/step_00000005";
+  std::filesystem::resize_file(path / "rank_00000.bin", 100);
+  EXPECT_EQ(train("run", {}, {}, {"--resume", path.string()}).code, 4);
+  EXPECT_EQ(train("run", {}, {}, {"--verify-ckpt"}).code, 4);
+}
+
+TEST_F(Resume, NeverSetsTheOldRunAside) {
+  EXPECT_EQ(train("run", {"run.stop_after=5"}).code, kInterrupted);
+  EXPECT_EQ(train("run", {}, {}, {"--resume", "never"}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(out("run") / "ckpt.stale-1/step_00000005"));
+  EXPECT_TRUE(std::filesystem::exists(out("run") / "metrics.stale-1.jsonl"));
+}
+
+TEST_F(Resume, ChangedKeysAreNamedAndWin) {
+  EXPECT_EQ(train("run", {"run.stop_after=5"}).code, kInterrupted);
+  const Outcome changed = train("run", {"optim.lr=1.0e-4"});
+  EXPECT_EQ(changed.code, 0);
+  EXPECT_NE(changed.out.find("optim.lr"), std::string::npos) << changed.out;
+}
+
+TEST_F(Resume, AnotherModelIsRefusedWithTheParameterThatDiffers) {
+  EXPECT_EQ(train("run", {"run.stop_after=5"}).code, kInterrupted);
+  const Outcome changed = train("run", {"model.ffn=48"});
+  EXPECT_EQ(changed.code, 4);
+  EXPECT_NE(changed.err.find("has shape"), std::string::npos) << changed.err;
+}
+
+TEST_F(Resume, ChangedDataIsRefusedUnlessAskedFor) {
+  EXPECT_EQ(train("run", {"run.stop_after=5"}).code, kInterrupted);
+  const std::string other = "data.train=['" + (folder_ / "tokens_val_*.bin").string() + "']";
+  const Outcome refused = train("run", {other});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_NE(refused.err.find("data.train"), std::string::npos) << refused.err;
+  EXPECT_EQ(train("run", {other, "data.on_change=restart"}).code, 0);
+}
+
+}  // namespace
+}  // namespace nsa::test

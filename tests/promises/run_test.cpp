@@ -1,0 +1,170 @@
+// What a run promises besides its resume: it learns, it costs what it planned, it fails as told.
+
+#include <regex>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "config/parse.h"
+#include "promises/tiny_run.h"
+#include "train/run_lock.h"
+#include "train/trainer.h"
+
+namespace nsa::test {
+namespace {
+
+using TheRun = TinyRun;
+
+double number_after(const std::string& text, const std::string& key) {
+  const std::size_t at = text.rfind(key);
+  if (at == std::string::npos) {
+    ADD_FAILURE() << key << " is not in: " << text;
+    return 0;
+  }
+  return std::stod(text.substr(at + key.size()));
+}
+
+TEST_F(TheRun, LearnsMoreThanTheFrequencies) {
+  const Outcome outcome = train("run", {"train.steps=150"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string rows = metrics("run");
+  const double unigram = number_after(rows, "\"unigram_nats\":");
+  const double loss = number_after(rows, "\"val_loss\":");
+  EXPECT_LT(loss, unigram - 1.5) << outcome.out;
+  EXPECT_NE(outcome.out.find("gain"), std::string::npos);
+}
+
+TEST_F(TheRun, RecomputeSettingsGiveTheSameBytes) {
+  ASSERT_EQ(train("none").code, 0);
+  ASSERT_EQ(train("selective", {"memory.recompute=selective"}).code, 0);
+  ASSERT_EQ(train("full", {"memory.recompute=full"}).code, 0);
+  expect_same_run("selective", "none");
+  expect_same_run("full", "none");
+}
+
+TEST_F(TheRun, NothingIsAllocatedInsideAStep) {
+  const Config config =
+      parse_config((folder_ / "run.yaml").string(),
+                   {"run.out_dir=" + out("run").string(), "data.doc_mask=true"}, nullptr);
+  Trainer trainer(config);
+  const Device& device = *trainer.shop().backend.device;
+  const std::int64_t before = device.allocations();
+  for (std::int64_t step = 0; step < 40; ++step) {
+    trainer.train_step(step);
+    ASSERT_EQ(device.allocations(), before) << "in step " << step;
+  }
+}
+
+TEST_F(TheRun, TheThreadCountChangesNothing) {
+  setenv("OMP_NUM_THREADS", "1", 1);
+  ASSERT_EQ(train("one").code, 0);
+  setenv("OMP_NUM_THREADS", "3", 1);
+  ASSERT_EQ(train("three").code, 0);
+  unsetenv("OMP_NUM_THREADS");
+  expect_same_run("three", "one");
+}
+
+TEST_F(TheRun, ValidationLossDoesNotDependOnTheMicroBatch) {
+  // 416 tokens are 13 sequences of 32, and 384 are 4 of 96: both serve.
+  ASSERT_EQ(train("auto", {"run.stop_after=10"}).code, 75);
+  ASSERT_EQ(train("single", {"run.stop_after=10", "train.micro_batch=1"}).code, 75);
+  EXPECT_NEAR(number_after(metrics("auto"), "\"val_loss\":"),
+              number_after(metrics("single"), "\"val_loss\":"), 1e-4);
+}
+
+TEST_F(TheRun, SamplesArePrintedAndRepeatable) {
+  const Overrides sampling = {"train.steps=20",
+                              "eval.sample={prompts: [the miller], tokens: 12, temperature: 0.8}"};
+  const Outcome first = train("first", sampling);
+  const Outcome second = train("second", sampling);
+  ASSERT_EQ(first.code, 0) << first.err;
+  const std::regex sample("sample 1: the miller.*");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(first.out, found, sample)) << first.out;
+  EXPECT_NE(second.out.find(found.str()), std::string::npos) << second.out;
+}
+
+TEST_F(TheRun, ANonFiniteLossExitsFiveBeforeTheWeightsAreTouched) {
+  const Outcome outcome =
+      train("run", {"optim.lr=1.0e+30", "optim.clip=0", "schedule.lr.warmup=0"});
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_NE(outcome.err.find("not finite"), std::string::npos) << outcome.err;
+  EXPECT_NE(metrics("run").find("\"exit_code\":5"), std::string::npos);
+}
+
+TEST_F(TheRun, SkippedUpdatesAreCounted) {
+  const Outcome outcome = train("run", {"optim.lr=1.0e+30", "optim.clip=0", "schedule.lr.warmup=0",
+                                        "guard={on_nonfinite: skip, max_skips: 3}"});
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_NE(metrics("run").find("\"skipped\":3"), std::string::npos) << metrics("run");
+  EXPECT_EQ(metrics("run").find("\"skipped\":4"), std::string::npos);
+}
+
+TEST_F(TheRun, AFailedSaveDoesNotEndTheTraining) {
+  const Watch full_disk{.on_line = {}, .file_size_limit = 100'000};
+  const Outcome outcome = train("run", {"train.steps=6", "checkpoint.every=2"}, full_disk);
+  EXPECT_EQ(outcome.code, 4) << outcome.err;  // the last save counts
+  EXPECT_NE(outcome.err.find("training goes on"), std::string::npos) << outcome.err;
+  EXPECT_NE(rows("run").find("\"type\":\"train\",\"step\":6,"), std::string::npos);
+}
+
+TEST_F(TheRun, AFolderInUseIsRefusedWithItsOwner) {
+  std::filesystem::create_directories(out("run"));
+  const RunLock owner(out("run"), std::chrono::milliseconds(0));
+  const Outcome second = train("run");
+  EXPECT_EQ(second.code, 1);
+  EXPECT_NE(second.err.find("is in use by process " + std::to_string(getpid())), std::string::npos)
+      << second.err;
+}
+
+TEST_F(TheRun, BadYamlExitsTwo) {
+  spill(folder_ / "run.yaml", tiny_yaml() + "trian: {steps: 3}\n");
+  const Outcome outcome = train("run");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("train"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TheRun, AFlagThatIsNotBuiltExitsTwo) {
+  const Outcome outcome = train("run", {}, {}, {"--plan"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("not in this version"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TheRun, MissingDataExitsThree) {
+  const Outcome outcome = train("run", {"data.train=[nowhere_*.bin]"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.err.find("nowhere_"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TheRun, ATokenizerLargerThanTheModelExitsTwo) {
+  const Outcome outcome = train("run", {"model.vocab_size=300"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("model.vocab_size"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TheRun, CheckDataPrintsTheUnigramEntropyOfTheEndRow) {
+  const Outcome checked = train("run", {}, {}, {"--check-data"});
+  ASSERT_EQ(checked.code, 0) << checked.err;
+  ASSERT_EQ(train("run").code, 0);
+  EXPECT_NEAR(number_after(checked.out, "unigram entropy "),
+              number_after(metrics("run"), "\"unigram_nats\":"), 1e-8);
+}
+
+TEST_F(TheRun, EvalOnlyFindsTheLossOfTheRun) {
+  ASSERT_EQ(train("run").code, 0);
+  const Outcome evaluated = train("run", {}, {}, {"--eval-only"});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_EQ(number_after(evaluated.out, "val loss "),
+            number_after(metrics("run"), "\"val_loss\":"));
+}
+
+TEST_F(TheRun, TheResolvedConfigurationGivesTheSameRun) {
+  ASSERT_EQ(train("first").code, 0);
+  std::filesystem::copy_file(out("first") / "config.resolved.yaml", folder_ / "run.yaml",
+                             std::filesystem::copy_options::overwrite_existing);
+  ASSERT_EQ(train("second").code, 0);
+  expect_same_run("second", "first");
+}
+
+}  // namespace
+}  // namespace nsa::test

@@ -1,0 +1,162 @@
+#include "train/checkpoint.h"
+
+#include <filesystem>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "support/temp_folder.h"
+#include "train/stored_model.h"
+
+namespace nsa {
+namespace {
+
+namespace fs = std::filesystem;
+using test::StoredModel;
+using test::TempFolder;
+
+/// The message of the Error (code 4) that `body` throws.
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return "";
+}
+
+TEST(Checkpoint, ComesBackBitForBit) {
+  const TempFolder folder;
+  StoredModel saved;
+  saved.scramble(3);
+  const RunState state = test::some_state(17);
+  const fs::path path = save_checkpoint(folder.path(), state, saved.store, *saved.backend.device);
+  EXPECT_EQ(path.filename(), "step_00000017");
+
+  StoredModel loaded;
+  const Manifest manifest = verify_checkpoint(path);
+  check_same_model(manifest, loaded.store);
+  load_checkpoint(path, manifest, loaded.store, *loaded.backend.device);
+  EXPECT_EQ(manifest.state, state);
+  EXPECT_EQ(StoredModel::copy(loaded.store.master()), StoredModel::copy(saved.store.master()));
+  EXPECT_EQ(StoredModel::copy(loaded.store.weights()), StoredModel::copy(saved.store.weights()));
+  EXPECT_EQ(StoredModel::copy(loaded.store.m()), StoredModel::copy(saved.store.m()));
+  EXPECT_EQ(StoredModel::copy(loaded.store.v()), StoredModel::copy(saved.store.v()));
+  EXPECT_EQ(loaded.store.updates(), saved.store.updates());
+}
+
+TEST(Checkpoint, EqualStatesGiveEqualBytes) {
+  const TempFolder first;
+  const TempFolder second;
+  StoredModel model;
+  model.scramble(3);
+  const RunState state = test::some_state(5);
+  const fs::path a = save_checkpoint(first.path(), state, model.store, *model.backend.device);
+  const fs::path b = save_checkpoint(second.path(), state, model.store, *model.backend.device);
+  for (const char* name : {"manifest.json", "rank_00000.bin", kResolvedConfig}) {
+    EXPECT_EQ(test::slurp(a / name), test::slurp(b / name)) << name;
+  }
+}
+
+TEST(Checkpoint, ReplacesAnOlderOneOfTheSameStep) {
+  const TempFolder folder;
+  StoredModel model;
+  save_checkpoint(folder.path(), test::some_state(5), model.store, *model.backend.device);
+  RunState state = test::some_state(5);
+  state.skipped = 77;
+  const fs::path path = save_checkpoint(folder.path(), state, model.store, *model.backend.device);
+  EXPECT_EQ(verify_checkpoint(path).state.skipped, 77);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+}
+
+TEST(Checkpoint, AFolderThatCannotBeWrittenIsACheckpointError) {
+  const TempFolder folder;
+  StoredModel model;
+  test::spill(folder / "ckpt", "a file where the folder should be");
+  refusal([&] {
+    save_checkpoint(folder / "ckpt", test::some_state(5), model.store, *model.backend.device);
+  });
+}
+
+class DamagedCheckpoint : public ::testing::Test {
+ protected:
+  DamagedCheckpoint()
+      : path_(save_checkpoint(folder_.path(), test::some_state(5), model_.store,
+                              *model_.backend.device)) {}
+
+  void expect_refused(const std::string& reason) const {
+    const std::string message = refusal([this] { verify_checkpoint(path_); });
+    EXPECT_NE(message.find(reason), std::string::npos) << message;
+    EXPECT_NE(message.find(path_.string()), std::string::npos) << message;
+  }
+
+  TempFolder folder_;
+  StoredModel model_;
+  fs::path path_;
+};
+
+TEST_F(DamagedCheckpoint, OneFlippedBitIsFound) {
+  std::string bytes = test::slurp(path_ / "rank_00000.bin");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x10);
+  test::spill(path_ / "rank_00000.bin", bytes);
+  expect_refused("rank_00000.bin does not match the checksum");
+}
+
+TEST_F(DamagedCheckpoint, ATruncatedFileIsFound) {
+  fs::resize_file(path_ / "rank_00000.bin", fs::file_size(path_ / "rank_00000.bin") - 1);
+  expect_refused("bytes; the manifest says");
+}
+
+TEST_F(DamagedCheckpoint, AnEmptyFileIsFound) {
+  fs::resize_file(path_ / "rank_00000.bin", 0);
+  expect_refused("has 0 bytes");
+}
+
+TEST_F(DamagedCheckpoint, AMissingFileIsFound) {
+  fs::remove(path_ / "rank_00000.bin");
+  expect_refused("rank_00000.bin is missing");
+}
+
+TEST_F(DamagedCheckpoint, AnEmptyManifestIsFound) {
+  fs::resize_file(path_ / "manifest.json", 0);
+  expect_refused("manifest.json is not readable");
+}
+
+TEST_F(DamagedCheckpoint, AMissingManifestIsFound) {
+  fs::remove(path_ / "manifest.json");
+  expect_refused("manifest.json is missing");
+}
+
+TEST(CheckSameModel, NamesTheParameterWhoseShapeDiffers) {
+  const TempFolder folder;
+  StoredModel small;
+  const fs::path path =
+      save_checkpoint(folder.path(), test::some_state(5), small.store, *small.backend.device);
+  Config wider = test::small_config();
+  wider.model.ffn = 32;
+  const StoredModel other(wider);
+  const std::string message =
+      refusal([&] { check_same_model(verify_checkpoint(path), other.store); });
+  EXPECT_NE(message.find("24"), std::string::npos) << message;
+  EXPECT_NE(message.find("32"), std::string::npos) << message;
+  EXPECT_NE(message.find("parameter blocks.0."), std::string::npos) << message;
+}
+
+TEST(CheckSameModel, NamesAParameterThatIsMissing) {
+  const TempFolder folder;
+  StoredModel small;
+  const fs::path path =
+      save_checkpoint(folder.path(), test::some_state(5), small.store, *small.backend.device);
+  Config normed = test::small_config();
+  normed.model.qk_norm = true;
+  const StoredModel other(normed);
+  const std::string message =
+      refusal([&] { check_same_model(verify_checkpoint(path), other.store); });
+  EXPECT_NE(message.find("norm"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace nsa

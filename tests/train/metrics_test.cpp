@@ -1,0 +1,116 @@
+#include "train/metrics.h"
+
+#include <limits>
+#include <regex>
+
+#include <gtest/gtest.h>
+
+#include "support/temp_folder.h"
+
+namespace nsa {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TrainRow some_row(std::int64_t step) {
+  return {.step = step,
+          .tokens = step * 1024,
+          .epoch = 1,
+          .loss = 3.41270000049,
+          .grad_norm = 0.31,
+          .lr = 5.9e-4,
+          .tok_s = 468123,
+          .mem_gib = 0.5,
+          .data_wait = 0.003,
+          .nsa = NsaRow{.geometry = {}, .density = 0.21},
+          .skipped = 0};
+}
+
+class Metrics : public ::testing::Test {
+ protected:
+  std::string text() const { return test::slurp(path_); }
+  void write_steps(std::int64_t first, std::int64_t last) const {
+    MetricsFile file(path_, first - 1);
+    for (std::int64_t step = first; step <= last; ++step) file.train(some_row(step));
+  }
+  std::int64_t lines(const fs::path& path) const {
+    const std::string all = test::slurp(path);
+    return std::count(all.begin(), all.end(), '\n');
+  }
+
+  test::TempFolder folder_;
+  fs::path path_ = folder_ / "metrics.jsonl";
+};
+
+TEST_F(Metrics, ATrainRowIsCompactAndInOrder) {
+  MetricsFile(path_, std::nullopt).train(some_row(1200));
+  const std::regex expected(
+      R"(\{"type":"train","step":1200,"tokens":1228800,"epoch":1,"loss":3\.4127,"grad_norm":0\.31,)"
+      R"("lr":0\.00059,"tok_s":468123\.0,"mfu_model":null,"mem_gib":0\.5,"data_wait":0\.003,)"
+      R"("nsa":\{"rate":16,"overlap":2,"top_n":16,"window":512,"density":0\.21\},"skipped":0,)"
+      R"("wall_s":[0-9.e-]+,"time":"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z"\}\n)");
+  EXPECT_TRUE(std::regex_match(text(), expected)) << text();
+}
+
+TEST_F(Metrics, NumbersHaveNineSignificantDigits) {
+  MetricsFile(path_, std::nullopt).val({.step = 5, .loss = 1.23456789123, .tokens = 77});
+  EXPECT_EQ(text(), "{\"type\":\"val\",\"step\":5,\"loss\":1.23456789,\"tokens\":77}\n");
+}
+
+TEST_F(Metrics, WhatIsNotFiniteIsNullWithAFlag) {
+  TrainRow row = some_row(3);
+  row.loss = kNan;
+  row.grad_norm = std::numeric_limits<double>::infinity();
+  MetricsFile(path_, std::nullopt).train(row);
+  EXPECT_NE(text().find("\"loss\":null,\"grad_norm\":null"), std::string::npos) << text();
+  EXPECT_NE(text().find("\"nonfinite\":true"), std::string::npos) << text();
+}
+
+TEST_F(Metrics, TheEndRowSaysHowItEnded) {
+  MetricsFile(path_, std::nullopt).end(40, "done", 0, 2.5, std::nullopt);
+  EXPECT_EQ(text(),
+            "{\"type\":\"end\",\"status\":\"done\",\"exit_code\":0,\"step\":40,\"val_loss\":2.5,"
+            "\"unigram_nats\":null}\n");
+}
+
+TEST_F(Metrics, AResumeMovesLaterRowsAside) {
+  write_steps(1, 10);
+  const MetricsFile resumed(path_, 7);
+  EXPECT_EQ(lines(path_), 7);
+  EXPECT_EQ(lines(folder_ / "metrics.stale-1.jsonl"), 3);
+  EXPECT_NE(test::slurp(folder_ / "metrics.stale-1.jsonl").find("\"step\":8,"), std::string::npos);
+}
+
+TEST_F(Metrics, ASecondStaleFileDoesNotReplaceTheFirst) {
+  write_steps(1, 10);
+  write_steps(8, 10);
+  const MetricsFile resumed(path_, 9);
+  EXPECT_EQ(lines(folder_ / "metrics.stale-1.jsonl"), 3);
+  EXPECT_EQ(lines(folder_ / "metrics.stale-2.jsonl"), 1);
+}
+
+TEST_F(Metrics, ATornLastLineIsDropped) {
+  write_steps(1, 3);
+  const std::string whole = text();
+  test::spill(path_, whole + R"({"type":"train","step":3,"tok)");
+  const MetricsFile resumed(path_, 3);
+  EXPECT_EQ(text(), whole);
+}
+
+TEST_F(Metrics, ANewRunMovesTheWholeFileAside) {
+  write_steps(1, 3);
+  const MetricsFile fresh(path_, std::nullopt);
+  EXPECT_EQ(text(), "");
+  EXPECT_EQ(lines(folder_ / "metrics.stale-1.jsonl"), 3);
+}
+
+TEST_F(Metrics, EachRowIsThereWhenTheCallReturns) {
+  MetricsFile file(path_, std::nullopt);
+  file.train(some_row(1));
+  EXPECT_EQ(lines(path_), 1);
+}
+
+}  // namespace
+}  // namespace nsa
