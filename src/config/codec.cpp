@@ -113,8 +113,10 @@ void read_list(const Value& value, const Rules& rules, std::vector<T>& out) {
 
 template <class T>
 std::string write_list(const std::vector<T>& values, const Rules& rules) {
+  Rules element = rules;
+  element.none.clear();  // an empty text in a list is a text, not null
   std::string text;
-  for (const T& value : values) text += (text.empty() ? "" : ", ") + write_value(value, rules);
+  for (const T& value : values) text += (text.empty() ? "" : ", ") + write_value(value, element);
   return "[" + text + "]";
 }
 
