@@ -51,7 +51,8 @@ std::optional<ResumePoint> newest_whole(const fs::path& folder) {
   return std::nullopt;
 }
 
-ResumePoint named(const fs::path& path) {
+ResumePoint named(fs::path path) {
+  if (!path.has_filename()) path = path.parent_path();  // "ckpt/step_00000010/"
   if (!fs::exists(path / "manifest.json") && !list_checkpoints(path).empty()) {
     return *newest_whole(path);
   }

@@ -1,7 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <cmath>
+#include <exception>
 
 #include "core/format.h"
 #include "core/log.h"
@@ -25,9 +25,10 @@ ExitCode Trainer::train() {
       if (save_due()) save_or_report();
     }
     return finish();
-  } catch (const Error& error) {
-    metrics_.end(step_, "failed", static_cast<int>(error.code()), last_loss(),
-                 shop_.data.unigram_nats());
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const ExitCode code = known != nullptr ? known->code() : ExitCode::kRuntime;
+    metrics_.end(step_, "failed", static_cast<int>(code), last_loss(), shop_.data.unigram_nats());
     throw;
   }
 }

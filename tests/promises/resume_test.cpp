@@ -45,6 +45,23 @@ TEST_F(Resume, AStopAtTheStageEdgeChangesNothing) {
   expect_same_run("parts", "straight");
 }
 
+TEST_F(Resume, PackedDocumentsAreNoException) {
+  ASSERT_EQ(train("straight", {"data.doc_mask=true"}).code, 0);
+  EXPECT_EQ(train("parts", {"data.doc_mask=true", "run.stop_after=17"}).code, kInterrupted);
+  EXPECT_EQ(train("parts", {"data.doc_mask=true"}).code, 0);
+  expect_same_run("parts", "straight");
+}
+
+TEST_F(Resume, GoingBackToAnOlderCheckpointSetsTheLaterOnesAside) {
+  ASSERT_EQ(train("run", {"checkpoint.every=10"}).code, 0);
+  const std::string older = (out("run") / "ckpt/step_00000020").string() + "/";
+  EXPECT_EQ(train("run", {"run.stop_after=25"}, {}, {"--resume", older}).code, kInterrupted);
+  // The next resume goes on from step 25, not from the step 40 of the run that was left.
+  const Outcome next = train("run");
+  EXPECT_EQ(next.code, 0);
+  EXPECT_NE(next.out.find("step 25 of 40"), std::string::npos) << next.out;
+}
+
 TEST_F(Resume, StepsAfterTheCheckpointAreDoneAgainAndTheirRowsSetAside) {
   ASSERT_EQ(train("straight").code, 0);
   // Killed without a save after step 25: the run goes on from step 20.
