@@ -23,12 +23,12 @@ struct TokenDataset::Shard : TokenShard {
 
 namespace {
 
-/// Counts how often each id occurs. Several tables, because a run of one id would otherwise wait
-/// for each increment of the same counter to reach memory.
+/// Counts how often each id occurs. Several narrow tables: a run of one id would otherwise wait for
+/// each increment of the same counter to reach memory, and small tables stay in the cache.
 class Histogram {
  public:
   explicit Histogram(std::int64_t vocab_size)
-      : size_(static_cast<std::size_t>(vocab_size)), counts_(size_ * kTables) {}
+      : size_(static_cast<std::size_t>(vocab_size)), recent_(size_ * kTables), counts_(size_) {}
 
   /// Every id is below the vocabulary size.
   template <class Id>
@@ -36,18 +36,19 @@ class Histogram {
     std::int64_t i = 0;
     for (; i + kTables <= count; i += kTables) {
       for (std::int64_t table = 0; table < kTables; ++table) {
-        ++counts_[static_cast<std::size_t>(table) * size_ + ids[i + table]];
+        ++recent_[static_cast<std::size_t>(table) * size_ + ids[i + table]];
       }
     }
-    for (; i < count; ++i) ++counts_[ids[i]];
+    for (; i < count; ++i) ++recent_[ids[i]];
+    unsettled_ += count;
+    if (unsettled_ > kMostUnsettled) settle();
   }
 
   /// Nats per token.
-  double entropy(std::int64_t tokens) const {
+  double entropy(std::int64_t tokens) {
+    settle();
     double sum = 0;
-    for (std::size_t id = 0; id < size_; ++id) {
-      std::int64_t count = 0;
-      for (std::size_t table = 0; table < kTables; ++table) count += counts_[table * size_ + id];
+    for (const std::int64_t count : counts_) {
       if (count == 0) continue;
       const double share = static_cast<double>(count) / static_cast<double>(tokens);
       sum -= share * std::log(share);
@@ -57,8 +58,18 @@ class Histogram {
 
  private:
   static constexpr std::int64_t kTables = 4;
+  static constexpr std::int64_t kMostUnsettled = std::int64_t{1} << 30;  // no counter overflows
+
+  void settle() {
+    for (std::size_t i = 0; i < recent_.size(); ++i) counts_[i % size_] += recent_[i];
+    std::fill(recent_.begin(), recent_.end(), 0);
+    unsettled_ = 0;
+  }
+
   std::size_t size_;
-  std::vector<std::int64_t> counts_;  ///< [kTables, vocab_size]
+  std::vector<std::uint32_t> recent_;  ///< [kTables, vocab_size]
+  std::vector<std::int64_t> counts_;   ///< [vocab_size]
+  std::int64_t unsettled_ = 0;         ///< tokens in recent_
 };
 
 template <class Id>
