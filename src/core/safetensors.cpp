@@ -27,12 +27,12 @@ constexpr const char* kMetadata = "__metadata__";
 
 /// Bytes of an element; 0 for a name that the format does not have.
 std::int64_t element_bytes(const std::string& dtype) {
-  static const std::map<std::string, std::int64_t> kBytes = {
+  static const std::map<std::string, std::int64_t> known = {
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
       {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
       {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8}};
-  const auto found = kBytes.find(dtype);
-  return found == kBytes.end() ? 0 : found->second;
+  const auto found = known.find(dtype);
+  return found == known.end() ? 0 : found->second;
 }
 
 /// An extent or offset that the header gives. No real one comes near the limit.
@@ -86,6 +86,7 @@ SafetensorsEntry read_entry(const std::string& path, const std::string& name, co
 void check_cover(const std::string& path, const std::map<std::string, SafetensorsEntry>& entries,
                  std::int64_t data_bytes) {
   std::vector<std::pair<const std::string*, const SafetensorsEntry*>> order;
+  order.reserve(entries.size());
   for (const auto& [name, entry] : entries) order.emplace_back(&name, &entry);
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end);

@@ -34,7 +34,7 @@ void GoldenRun::differentiate_gates() {
 
 void GoldenRun::differentiate_branches() {
   dq_ = per_query(golden_.head_dim);
-  const auto gradients = [&](Branch branch, const KvPair& kv) {
+  const auto gradients = [&](std::size_t branch, const KvPair& kv) {
     const std::int64_t rows = kv.k.dim(0);
     dpairs_[branch] = {.k = per_key(rows, golden_.head_dim), .v = per_key(rows, golden_.v_dim)};
     return BranchGradients{.dq = dq_,

@@ -51,7 +51,7 @@ std::string refusal(const std::string& contents) {
     const Safetensors read(file.path());
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kData);
-    const std::string what = error.what();
+    std::string what = error.what();
     EXPECT_NE(what.find(file.path()), std::string::npos) << what;
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
     EXPECT_EQ(what.find(".cpp"), std::string::npos) << what;

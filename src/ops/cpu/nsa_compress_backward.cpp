@@ -45,12 +45,20 @@ struct PhiSums {
   }
 };
 
+/// Where one index of the parallel loop adds its sums and takes its memory.
+template <class T>
+struct PhiWork {
+  PhiSums<T> sums;
+  Scratch* scratch = nullptr;
+};
+
 /// From dy (gradient of phi's output) to dz (of its input rows), through the two layers. For
 /// pool_mlp dz holds dy on entry, which is the residual's share.
 template <class T>
 void differentiate_layers(const PhiView<T>& view, const T* z, const T* dy, std::int64_t rows, T* dz,
-                          const PhiSums<T>& sums, Scratch& scratch) {
-  Scratch::Frame frame(scratch);
+                          const PhiWork<T>& work) {
+  const PhiSums<T>& sums = work.sums;
+  Scratch::Frame frame(*work.scratch);
   const std::int64_t count = rows * view.hidden;
   T* alpha = frame.take<T>(count);
   T* u = frame.take<T>(count);
@@ -124,14 +132,15 @@ void sum_pool(const PhiView<T>& view, const T* x, const T* dz, std::int64_t bloc
 /// dz [rows, input] of a chunk from dout [rows, dim], and the chunk's share of the sums.
 template <class T>
 void differentiate_phi(const PhiView<T>& view, const T* x, const T* dy, std::int64_t blocks, T* dz,
-                       const PhiSums<T>& sums, Scratch& scratch) {
+                       const PhiWork<T>& work) {
   const std::int64_t rows = blocks * view.heads;
   if (view.input == view.dim) std::copy_n(dy, rows * view.dim, dz);
   if (view.hidden == 0) return;
-  Scratch::Frame frame(scratch);
+  const PhiSums<T>& sums = work.sums;
+  Scratch::Frame frame(*work.scratch);
   T* z = frame.take<T>(rows * view.input);
   gather_blocks(view, x, blocks, z);
-  differentiate_layers(view, z, dy, rows, dz, sums, scratch);
+  differentiate_layers(view, z, dy, rows, dz, work);
   if (sums.pool != nullptr) sum_pool(view, x, dz, blocks, sums.pool);
   if (sums.position != nullptr) {
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -258,6 +267,7 @@ void differentiate(const CompressBackward& op, WorkerPool& pool, std::deque<Scra
   pool.for_each(groups, [&](std::int64_t group, int worker) {
     Scratch& own = scratch[static_cast<std::size_t>(worker)];
     Scratch::Frame local(own);
+    const PhiWork<T> work{.sums = partials[group], .scratch = &own};
     T* dy = local.take<T>(kChunkBlocks * width);
     const std::int64_t end = std::min(chunks.count, (group + 1) * per_group);
     for (std::int64_t c = group * per_group; c < end; ++c) {
@@ -265,7 +275,7 @@ void differentiate(const CompressBackward& op, WorkerPool& pool, std::deque<Scra
       std::copy_n(op.dout.as<T>() + chunk.first_row * width, chunk.blocks * width, dy);
       rotation.turn(chunk, true, dy, own);
       differentiate_phi(view, op.x.as<T>() + chunk.first_token * width, dy, chunk.blocks,
-                        dz + chunk.first_row * view.heads * view.input, partials[group], own);
+                        dz + chunk.first_row * view.heads * view.input, work);
     }
   });
   gather_documents(op, view, dz, pool);
