@@ -5,17 +5,19 @@
 
 #include "ops/cpu/attention_core.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/key_columns.h"
 #include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
 
-constexpr std::int64_t kPairQueries = 128;
-/// At least kPairQueries / stride, so that no two tiles of keys are first seen by the same tile of
-/// queries.
-constexpr std::int64_t kPairKeys = 128;
+/// Queries of a tile: whole steps of `step` queries, and not more than keys in a block, so that no
+/// two blocks of keys are first seen by the same tile of queries.
+std::int64_t pair_queries(std::int64_t step) {
+  return step * std::max<std::int64_t>(1, kBlockKeys / step);
+}
 
-/// A tile of keys, and the tiles of kPairQueries queries that see it.
+/// A block of keys, and the tiles of queries that see it.
 struct KeyTile {
   QueryTile unit;  ///< the document and KV head; its queries are not used
   std::int64_t begin = 0, end = 0;
@@ -23,10 +25,11 @@ struct KeyTile {
 };
 
 template <class T>
-std::span<KeyTile> take_key_tiles(Scratch::Frame& frame, const Attention<T>& a) {
+std::span<KeyTile> take_key_tiles(Scratch::Frame& frame, const Attention<T>& a,
+                                  std::int64_t queries) {
   std::int64_t count = 0;
   for (std::int64_t d = 0; d < a.documents.count(); ++d) {
-    count += (a.rule.keys(a.documents.length(d)) + kPairKeys - 1) / kPairKeys * a.kv_heads;
+    count += (a.rule.keys(a.documents.length(d)) + kBlockKeys - 1) / kBlockKeys * a.kv_heads;
   }
   const std::span<KeyTile> tiles(frame.take<KeyTile>(count), static_cast<std::size_t>(count));
   std::size_t at = 0;
@@ -35,8 +38,8 @@ std::span<KeyTile> take_key_tiles(Scratch::Frame& frame, const Attention<T>& a) 
     const std::int64_t length = a.documents.length(d);
     const std::int64_t keys = a.rule.keys(length);
     for (std::int64_t head = 0; head < a.kv_heads; ++head) {
-      for (std::int64_t key = 0; key < keys; key += kPairKeys) {
-        const std::int64_t end = std::min(keys, key + kPairKeys);
+      for (std::int64_t key = 0; key < keys; key += kBlockKeys) {
+        const std::int64_t end = std::min(keys, key + kBlockKeys);
         tiles[at++] = {.unit = {.token = a.documents.begin(d),
                                 .key = row,
                                 .length = length,
@@ -45,8 +48,8 @@ std::span<KeyTile> take_key_tiles(Scratch::Frame& frame, const Attention<T>& a) 
                                 .kv_head = head},
                        .begin = key,
                        .end = end,
-                       .first = a.rule.first_query(key) / kPairQueries,
-                       .last = a.rule.last_query(end - 1, length) / kPairQueries};
+                       .first = a.rule.first_query(key) / queries,
+                       .last = a.rule.last_query(end - 1, length) / queries};
       }
     }
     row += keys;
@@ -108,8 +111,15 @@ void fill_gradients(const Attention<T>& a, const AttentionGradients<T>& g, const
 }
 
 template <class T>
-void backward_tile(const Attention<T>& a, const AttentionGradients<T>& g, const QueryTile& tile,
-                   KeyRange keys, Scratch& scratch) {
+struct BothColumns {
+  KeyColumns<T> k;
+  KeyColumns<T> v;
+};
+
+template <class T>
+void backward_tile(const Attention<T>& a, const AttentionGradients<T>& g,
+                   const BothColumns<T>& columns, const QueryTile& tile, KeyRange keys,
+                   Scratch& scratch) {
   Scratch::Frame frame(scratch);
   const std::int64_t rows = tile.queries() * a.group();
   // Only what the last query of the tile sees, and from what the first sees.
@@ -125,27 +135,8 @@ void backward_tile(const Attention<T>& a, const AttentionGradients<T>& g, const 
   const RowBlock<const T> dout = tile_rows(a, tile, g.dout, a.v_dim, frame);
   T* s = frame.take<T>(rows * count);
   T* dp = frame.take<T>(rows * count);
-  gemm(Gemm<T>{.transpose_b = true,
-               .m = rows,
-               .n = count,
-               .k = a.head_dim,
-               .alpha = a.scale,
-               .a = q.data,
-               .lda = q.stride,
-               .b = a.k + k_at,
-               .ldb = k_stride,
-               .c = s,
-               .ldc = count});
-  gemm(Gemm<T>{.transpose_b = true,
-               .m = rows,
-               .n = count,
-               .k = a.v_dim,
-               .a = dout.data,
-               .lda = dout.stride,
-               .b = a.v + v_at,
-               .ldb = v_stride,
-               .c = dp,
-               .ldc = count});
+  columns.k.multiply(tile, keys, q, rows, a.scale, {s, count});
+  columns.v.multiply(tile, keys, dout, rows, T(1), {dp, count});
   fill_gradients(a, g, tile, keys, RowBlock<T>{s, count}, dp);
   gemm(Gemm<T>{.transpose_a = true,
                .m = count,
@@ -188,7 +179,11 @@ template <class T>
 void attend_backward(const Workers& workers, const Attention<T>& a,
                      const AttentionGradients<T>& g) {
   Scratch::Frame frame(workers.of(0));
-  const std::span<const KeyTile> tiles = take_key_tiles(frame, a);
+  const std::int64_t step = tile_queries(a.group(), a.largest_dim());
+  const std::int64_t pair = pair_queries(step);
+  const std::span<const KeyTile> tiles = take_key_tiles(frame, a, pair);
+  const BothColumns<T> columns{KeyColumns<T>(workers, frame, a, a.k, a.head_dim, kBlockKeys),
+                               KeyColumns<T>(workers, frame, a, a.v, a.v_dim, kBlockKeys)};
   std::int64_t rounds = 0;
   std::int64_t keys = 0;
   for (const KeyTile& tile : tiles) rounds = std::max(rounds, tile.last - tile.first + 1);
@@ -196,18 +191,17 @@ void attend_backward(const Workers& workers, const Attention<T>& a,
   std::fill_n(g.dk, keys * a.kv_heads * a.head_dim, T(0));
   std::fill_n(g.dv, keys * a.kv_heads * a.v_dim, T(0));
   if (!g.accumulate_dq) std::fill_n(g.dq, a.documents.tokens() * a.heads * a.head_dim, T(0));
-  const std::int64_t step = tile_queries(a.group());
   for (std::int64_t round = 0; round < rounds; ++round) {
     workers.pool.for_each(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int worker) {
       const KeyTile& tile = tiles[static_cast<std::size_t>(i)];
       if (tile.first + round > tile.last) return;
-      const std::int64_t begin = (tile.first + round) * kPairQueries;
-      const std::int64_t end = std::min(tile.unit.length, begin + kPairQueries);
+      const std::int64_t begin = (tile.first + round) * pair;
+      const std::int64_t end = std::min(tile.unit.length, begin + pair);
       for (std::int64_t t = begin; t < end; t += step) {
         QueryTile queries = tile.unit;
         queries.begin = t;
         queries.end = std::min(end, t + step);
-        backward_tile(a, g, queries, {tile.begin, tile.end}, workers.of(worker));
+        backward_tile(a, g, columns, queries, {tile.begin, tile.end}, workers.of(worker));
       }
     });
   }

@@ -4,28 +4,28 @@
 #include <limits>
 
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/key_columns.h"
 #include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
 namespace {
 
-/// Keys in one step of the running softmax: the scores of a tile stay in the cache.
-constexpr std::int64_t kMostStepKeys = 384;
-/// Steps are a multiple of this, the widest vector of floats.
-constexpr std::int64_t kStepGrain = 16;
+/// Blocks of keys in one step of the running softmax: the scores of a tile stay in the cache.
+constexpr std::int64_t kMostStepBlocks = 6;
+/// Keeps the rows of scores from falling on the same cache lines.
+constexpr std::int64_t kPadding = 16;
 
-/// The range cut into the fewest equal steps.
-std::int64_t step_keys(std::int64_t keys) {
-  const std::int64_t steps = std::max<std::int64_t>(1, (keys + kMostStepKeys - 1) / kMostStepKeys);
-  const std::int64_t even = (keys + steps - 1) / steps;
-  return (even + kStepGrain - 1) / kStepGrain * kStepGrain;
+/// The blocks that the range touches, cut into the fewest equal steps.
+std::int64_t step_keys(KeyRange range) {
+  const std::int64_t blocks = (range.end + kBlockKeys - 1) / kBlockKeys - range.begin / kBlockKeys;
+  const std::int64_t steps = (blocks + kMostStepBlocks - 1) / kMostStepBlocks;
+  return steps == 0 ? kBlockKeys : (blocks + steps - 1) / steps * kBlockKeys;
 }
 
 /// The running softmax of a tile: rows of unnormalised sums, and for each its largest score and
 /// its sum of exponentials.
 template <class T>
 struct RunningSoftmax {
-  T* scores;
   T* sums;
   T* largest;
   T* total;
@@ -58,6 +58,13 @@ struct RunningSoftmax {
   }
 };
 
+/// What attend() writes.
+template <class T>
+struct AttentionOutputs {
+  T* out = nullptr;
+  T* lse = nullptr;
+};
+
 /// The part of `range` inside [begin, begin + count), relative to begin.
 KeyRange clip(KeyRange range, std::int64_t begin, std::int64_t count) {
   return {std::clamp<std::int64_t>(range.begin - begin, 0, count),
@@ -66,7 +73,9 @@ KeyRange clip(KeyRange range, std::int64_t begin, std::int64_t count) {
 
 template <class T>
 void write_rows(const Attention<T>& a, const QueryTile& tile, const RunningSoftmax<T>& softmax,
-                T* out, T* lse) {
+                const AttentionOutputs<T>& outputs) {
+  T* out = outputs.out;
+  T* lse = outputs.lse;
   const std::int64_t group = a.group();
   for (std::int64_t row = 0; row < tile.queries() * group; ++row) {
     const std::int64_t at =
@@ -80,53 +89,52 @@ void write_rows(const Attention<T>& a, const QueryTile& tile, const RunningSoftm
   }
 }
 
+/// sums += the exponentials of the keys of the range * their values.
 template <class T>
-void attend_tile(const Attention<T>& a, const QueryTile& tile, Scratch& scratch, T* out, T* lse) {
+void add_values(const Attention<T>& a, const QueryTile& tile, KeyRange range, RowBlock<T> scores,
+                T* sums) {
+  const std::int64_t v_stride = a.kv_heads * a.v_dim;
+  for (std::int64_t key = range.begin; key < range.end; key += kBlockKeys) {
+    gemm(Gemm<T>{.m = tile.queries() * a.group(),
+                 .n = a.v_dim,
+                 .k = std::min(kBlockKeys, range.end - key),
+                 .a = scores.data + (key - range.begin),
+                 .lda = scores.stride,
+                 .b = a.v + (tile.key + key) * v_stride + tile.kv_head * a.v_dim,
+                 .ldb = v_stride,
+                 .beta = 1,
+                 .c = sums,
+                 .ldc = a.v_dim});
+  }
+}
+
+template <class T>
+void attend_tile(const Attention<T>& a, const KeyColumns<T>& k, const QueryTile& tile,
+                 Scratch& scratch, const AttentionOutputs<T>& outputs) {
   Scratch::Frame frame(scratch);
   const std::int64_t rows = tile.queries() * a.group();
   const KeyRange range{a.rule.visible(tile.begin).begin, a.rule.visible(tile.end - 1).end};
-  const std::int64_t step = step_keys(range.end - range.begin);
+  const std::int64_t step = step_keys(range);
   const RowBlock<const T> q = tile_rows(a, tile, a.q, a.head_dim, frame);
-  const RunningSoftmax<T> softmax{.scores = frame.take<T>(rows * step),
-                                  .sums = frame.take<T>(rows * a.v_dim),
+  const RowBlock<T> scores{frame.take<T>(rows * (step + kPadding)), step + kPadding};
+  const RunningSoftmax<T> softmax{.sums = frame.take<T>(rows * a.v_dim),
                                   .largest = frame.take<T>(rows),
                                   .total = frame.take<T>(rows),
                                   .v_dim = a.v_dim};
   std::fill_n(softmax.sums, rows * a.v_dim, T(0));
   std::fill_n(softmax.largest, rows, -std::numeric_limits<T>::infinity());
   std::fill_n(softmax.total, rows, T(0));
-  const std::int64_t k_stride = a.kv_heads * a.head_dim;
-  const std::int64_t v_stride = a.kv_heads * a.v_dim;
-  for (std::int64_t key = range.begin; key < range.end; key += step) {
-    const std::int64_t count = std::min(step, range.end - key);
-    gemm(Gemm<T>{.transpose_b = true,
-                 .m = rows,
-                 .n = count,
-                 .k = a.head_dim,
-                 .alpha = a.scale,
-                 .a = q.data,
-                 .lda = q.stride,
-                 .b = a.k + (tile.key + key) * k_stride + tile.kv_head * a.head_dim,
-                 .ldb = k_stride,
-                 .c = softmax.scores,
-                 .ldc = count});
+  for (std::int64_t key = range.begin; key < range.end;) {
+    const std::int64_t end = std::min(range.end, key / kBlockKeys * kBlockKeys + step);
+    k.multiply(tile, {key, end}, q, rows, a.scale, scores);
     for (std::int64_t row = 0; row < rows; ++row) {
       const KeyRange seen = a.rule.visible(tile.begin + row / a.group());
-      softmax.step(row, softmax.scores + row * count, count, clip(seen, key, count));
+      softmax.step(row, scores.data + row * scores.stride, end - key, clip(seen, key, end - key));
     }
-    if (out == nullptr) continue;
-    gemm(Gemm<T>{.m = rows,
-                 .n = a.v_dim,
-                 .k = count,
-                 .a = softmax.scores,
-                 .lda = count,
-                 .b = a.v + (tile.key + key) * v_stride + tile.kv_head * a.v_dim,
-                 .ldb = v_stride,
-                 .beta = 1,
-                 .c = softmax.sums,
-                 .ldc = a.v_dim});
+    if (outputs.out != nullptr) add_values(a, tile, {key, end}, scores, softmax.sums);
+    key = end;
   }
-  write_rows(a, tile, softmax, out, lse);
+  write_rows(a, tile, softmax, outputs);
 }
 
 }  // namespace
@@ -174,10 +182,11 @@ RowBlock<const T> tile_rows(const Attention<T>& a, const QueryTile& tile, const 
 template <class T>
 void attend(const Workers& workers, const Attention<T>& a, T* out, T* lse) {
   Scratch::Frame frame(workers.of(0));
+  const KeyColumns<T> k(workers, frame, a, a.k, a.head_dim, kBlockKeys);
   const std::span<const QueryTile> tiles =
-      take_tiles(frame, a.documents, a.rule, a.kv_heads, tile_queries(a.group()));
+      take_tiles(frame, a.documents, a.rule, a.kv_heads, tile_queries(a.group(), a.largest_dim()));
   workers.pool.for_each(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int worker) {
-    attend_tile(a, tiles[static_cast<std::size_t>(i)], workers.of(worker), out, lse);
+    attend_tile(a, k, tiles[static_cast<std::size_t>(i)], workers.of(worker), {out, lse});
   });
 }
 

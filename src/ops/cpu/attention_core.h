@@ -73,6 +73,7 @@ struct Attention {
   Documents documents;
 
   std::int64_t group() const { return heads / kv_heads; }
+  std::int64_t largest_dim() const { return std::max(head_dim, v_dim); }
 };
 
 /// The fields that every attention op has.
@@ -101,12 +102,18 @@ struct QueryTile {
   std::int64_t queries() const { return end - begin; }
 };
 
-/// Queries in a tile: about kTileRows rows (query, head), enough for an efficient matrix product,
-/// but few enough that a tile sees little more than each of its queries does.
-inline std::int64_t tile_queries(std::int64_t group) {
-  constexpr std::int64_t kTileRows = 256;
+/// Keys that one matrix product takes.
+constexpr std::int64_t kBlockKeys = 64;
+
+/// Queries in a tile: as many rows (query, head) as one product takes fast, but few enough that a
+/// tile sees little more than each of its queries does.
+inline std::int64_t tile_queries(std::int64_t group, std::int64_t dim) {
+  // Up to this many multiplications OpenBLAS does not copy its operands first.
+  constexpr std::int64_t kFastProduct = 1'000'000;
+  constexpr std::int64_t kMostRows = 256;
   constexpr std::int64_t kMostQueries = 64;
-  return std::clamp<std::int64_t>(kTileRows / group, 1, kMostQueries);
+  const std::int64_t rows = std::min(kMostRows, kFastProduct / (kBlockKeys * dim));
+  return std::clamp<std::int64_t>(rows / group, 1, kMostQueries);
 }
 
 /// All tiles of `queries` queries, in memory of the frame.

@@ -3,7 +3,7 @@
 #include "ops/cpu/attention_core.h"
 #include "ops/cpu/block_choice.h"
 #include "ops/cpu/cpu_ops.h"
-#include "ops/cpu/gemm.h"
+#include "ops/cpu/key_columns.h"
 #include "ops/cpu/softmax_math.h"
 
 namespace nsa::cpu {
@@ -23,28 +23,17 @@ struct ScoreOutputs {
 /// Probabilities of a tile, summed over the heads of the group: sums [queries, stride], columns
 /// from the first compressed key to the last that the query sees.
 template <class T>
-void sum_probabilities(const Attention<T>& a, const QueryTile& tile, const T* lse, RowBlock<T> sums,
-                       Scratch& scratch) {
+void sum_probabilities(const Attention<T>& a, const KeyColumns<T>& k, const QueryTile& tile,
+                       const T* lse, RowBlock<T> sums, Scratch& scratch) {
   Scratch::Frame frame(scratch);
   const std::int64_t group = a.group();
   const std::int64_t rows = tile.queries() * group;
   const std::int64_t keys = a.rule.visible(tile.end - 1).end;
   const RowBlock<const T> q = tile_rows(a, tile, a.q, a.head_dim, frame);
   T* scores = frame.take<T>(rows * kStepKeys);
-  const std::int64_t k_stride = a.kv_heads * a.head_dim;
   for (std::int64_t key = 0; key < keys; key += kStepKeys) {
     const std::int64_t count = std::min(kStepKeys, keys - key);
-    gemm(Gemm<T>{.transpose_b = true,
-                 .m = rows,
-                 .n = count,
-                 .k = a.head_dim,
-                 .alpha = a.scale,
-                 .a = q.data,
-                 .lda = q.stride,
-                 .b = a.k + (tile.key + key) * k_stride + tile.kv_head * a.head_dim,
-                 .ldb = k_stride,
-                 .c = scores,
-                 .ldc = count});
+    k.multiply(tile, {key, key + count}, q, rows, a.scale, {scores, count});
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t t = tile.begin + row / group;
       const std::int64_t seen = std::min(count, a.rule.visible(t).end - key);
@@ -97,7 +86,7 @@ struct BlockScores {
 };
 
 template <class T>
-void select_tile(const Attention<T>& a, const QueryTile& tile, const T* lse,
+void select_tile(const Attention<T>& a, const KeyColumns<T>& k, const QueryTile& tile, const T* lse,
                  const ScoreOutputs<T>& outputs, Scratch& scratch) {
   const NsaGeometry& geometry = a.rule.geometry;
   Scratch::Frame frame(scratch);
@@ -107,7 +96,7 @@ void select_tile(const Attention<T>& a, const QueryTile& tile, const T* lse,
   auto* heap = frame.take<Candidate<T>>(geometry.top_n);
   const BlockScores<T> block_scores{geometry, frame.take<T>(BlockScores<T>::reach(geometry))};
   block_scores.fill_weights();
-  sum_probabilities(a, tile, lse, sums, scratch);
+  sum_probabilities(a, k, tile, lse, sums, scratch);
   for (std::int64_t t = tile.begin; t < tile.end; ++t) {
     const auto seen = static_cast<std::int32_t>(a.rule.visible(t).end);
     block_scores.apply(static_cast<std::int32_t>(t), sums.data + (t - tile.begin) * keys, seen,
@@ -136,10 +125,11 @@ void select(const Workers& workers, const Attention<T>& a, const CompressedSelec
   if (outputs.blocks == nullptr && outputs.importance == nullptr) return;
   const T* lse = op.lse.as<T>();
   Scratch::Frame frame(workers.of(0));
+  const KeyColumns<T> k(workers, frame, a, a.k, a.head_dim, kBlockKeys);
   const std::span<const QueryTile> tiles =
-      take_tiles(frame, a.documents, a.rule, a.kv_heads, tile_queries(a.group()));
+      take_tiles(frame, a.documents, a.rule, a.kv_heads, tile_queries(a.group(), a.largest_dim()));
   workers.pool.for_each(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int worker) {
-    select_tile(a, tiles[static_cast<std::size_t>(i)], lse, outputs, workers.of(worker));
+    select_tile(a, k, tiles[static_cast<std::size_t>(i)], lse, outputs, workers.of(worker));
   });
 }
 

@@ -42,17 +42,17 @@ void CpuOps::apply(const SelectedAttentionForward& op) {
   with_float(op.q.dtype(), [&]<class T>() {
     const Workers workers{pool_, scratch_};
     Scratch::Frame frame(scratch_.front());
-    const SelectedAttention<T> s(attention_of<T>(op, KeyRule{.geometry = op.geometry}), op.blocks);
-    const T* k_columns = s.take_columns(workers, frame, s.attention.k, s.attention.head_dim);
-    const SelectedAttention<T> ready = s.with_columns(k_columns, nullptr);
+    SelectedAttention<T> s(attention_of<T>(op, KeyRule{.geometry = op.geometry}), op.blocks);
+    const Attention<T>& a = s.attention;
+    s.k_columns = KeyColumns<T>(workers, frame, a, a.k, a.head_dim, s.select_block());
     const std::span<const QueryTile> tiles =
-        take_tiles(frame, op.documents, s.attention.rule, s.attention.kv_heads, kPieceQueries);
+        take_tiles(frame, op.documents, a.rule, a.kv_heads, kPieceQueries);
     pool_.for_each(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int worker) {
       const QueryTile& tile = tiles[static_cast<std::size_t>(i)];
       Scratch::Frame local(scratch(worker));
-      T* scores = local.take<T>(ready.attention.group() * ready.score_stride());
+      T* scores = local.take<T>(s.attention.group() * s.score_stride());
       for (std::int64_t t = tile.begin; t < tile.end; ++t) {
-        attend_query(ready, tile, t, scores, op);
+        attend_query(s, tile, t, scores, op);
       }
     });
   });

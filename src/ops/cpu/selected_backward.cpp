@@ -8,9 +8,6 @@
 namespace nsa::cpu {
 namespace {
 
-/// Rows (query, head) that are gathered for one matrix product.
-constexpr std::int64_t kGatherRows = 256;
-
 /// The queries that select each block: those of block b are queries[starts[b], starts[b + 1]),
 /// positions in the document, ascending. Blocks are counted through all documents and KV heads in
 /// the order of take_tiles().
@@ -109,8 +106,8 @@ void add_chunk(const SelectedAttention<T>& s, const AttentionGradients<T>& g, co
     std::copy_n(a.q + first_row(i) * a.head_dim, group * a.head_dim, at.q + to * a.head_dim);
     std::copy_n(g.dout + first_row(i) * a.v_dim, group * a.v_dim, at.dout + to * a.v_dim);
   }
-  const T* k = s.columns(tile, block, s.k_columns, a.head_dim).data;
-  const T* v = s.columns(tile, block, s.v_columns, a.v_dim).data;
+  const T* k = s.k_columns.block(tile, block).data;
+  const T* v = s.v_columns.block(tile, block).data;
   gemm(Gemm<T>{.m = rows,
                .n = keys,
                .k = a.head_dim,
@@ -172,7 +169,7 @@ void block_gradient(const SelectedAttention<T>& s, const AttentionGradients<T>& 
                     Scratch& scratch) {
   Scratch::Frame frame(scratch);
   const Attention<T>& a = s.attention;
-  const auto chunk = static_cast<std::size_t>(std::max<std::int64_t>(1, kGatherRows / a.group()));
+  const auto chunk = static_cast<std::size_t>(tile_queries(a.group(), a.largest_dim()));
   const std::int64_t rows = static_cast<std::int64_t>(chunk) * a.group();
   const Gathered<T> gathered{.q = frame.take<T>(rows * a.head_dim),
                              .dout = frame.take<T>(rows * a.v_dim),
@@ -193,9 +190,9 @@ void selected_backward(const Workers& workers, const SelectedAttention<T>& selec
                        const AttentionGradients<T>& g) {
   Scratch::Frame frame(workers.of(0));
   const Attention<T>& a = selected.attention;
-  const T* k_columns = selected.take_columns(workers, frame, a.k, a.head_dim);
-  const T* v_columns = selected.take_columns(workers, frame, a.v, a.v_dim);
-  const SelectedAttention<T> s = selected.with_columns(k_columns, v_columns);
+  SelectedAttention<T> s = selected;
+  s.k_columns = KeyColumns<T>(workers, frame, a, a.k, a.head_dim, s.select_block());
+  s.v_columns = KeyColumns<T>(workers, frame, a, a.v, a.v_dim, s.select_block());
   const std::span<const QueryTile> pieces =
       take_tiles(frame, a.documents, a.rule, a.kv_heads, kPieceQueries);
   workers.pool.for_each(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i, int worker) {

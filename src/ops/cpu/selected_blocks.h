@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "ops/cpu/attention_core.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/key_columns.h"
 
 namespace nsa::cpu {
 
@@ -28,8 +29,8 @@ template <class T>
 struct SelectedAttention {
   Attention<T> attention;
   const std::int32_t* blocks = nullptr;  ///< [tokens, kv_heads, top_n]
-  const T* k_columns = nullptr;          ///< see take_columns()
-  const T* v_columns = nullptr;
+  KeyColumns<T> k_columns;               ///< blocks of select_block keys
+  KeyColumns<T> v_columns;               ///< likewise; only for the backward
 
   SelectedAttention(const Attention<T>& a, const Tensor& selected)
       : attention(a), blocks(selected.as<std::int32_t>()) {}
@@ -49,32 +50,14 @@ struct SelectedAttention {
     return found;
   }
 
-  SelectedAttention with_columns(const T* k, const T* v) const {
-    SelectedAttention ready = *this;
-    ready.k_columns = k;
-    ready.v_columns = v;
-    return ready;
-  }
-
-  /// x [tokens, kv_heads, dim] with every selection block of every KV head transposed, [dim, keys
-  /// of the block], at columns().
-  const T* take_columns(const Workers& workers, Scratch::Frame& frame, const T* x,
-                        std::int64_t dim) const;
-  /// Block `block` of the tile's document and KV head, and its number of keys (the stride).
-  RowBlock<const T> columns(const QueryTile& tile, std::int64_t block, const T* all,
-                            std::int64_t dim) const {
-    const std::int64_t begin = block * select_block();
-    const std::int64_t keys = std::min(select_block(), tile.length - begin);
-    return {all + ((tile.token + begin) * attention.kv_heads + tile.kv_head * keys) * dim, keys};
-  }
-
   /// scores [group, score_stride] = alpha * rows [group, dim] * the transposed blocks of the slots.
-  void multiply_blocks(const QueryTile& tile, const SelectedSlots& slots, const T* columns_of,
-                       RowBlock<const T> rows, T alpha, T* scores) const {
+  void multiply_blocks(const QueryTile& tile, const SelectedSlots& slots,
+                       const KeyColumns<T>& columns, RowBlock<const T> rows, T alpha,
+                       T* scores) const {
     const std::int64_t dim = rows.stride;
     std::int64_t left = slots.keys;
     for (std::int64_t slot = 0; slot < slots.count; ++slot, left -= select_block()) {
-      const RowBlock<const T> b = columns(tile, slots.blocks[slot], columns_of, dim);
+      const RowBlock<const T> b = columns.block(tile, slots.blocks[slot]);
       gemm(Gemm<T>{.m = attention.group(),
                    .n = std::min(select_block(), left),
                    .k = dim,
@@ -122,26 +105,5 @@ struct SelectedAttention {
   /// Beyond this the matrix library copies its operands before it multiplies.
   static constexpr std::int64_t kMostRunKeys = 256;
 };
-
-template <class T>
-const T* SelectedAttention<T>::take_columns(const Workers& workers, Scratch::Frame& frame,
-                                            const T* x, std::int64_t dim) const {
-  const Attention<T>& a = attention;
-  T* all = frame.take<T>(a.documents.tokens() * a.kv_heads * dim);
-  const std::span<const QueryTile> tiles =
-      take_tiles(frame, a.documents, a.rule, a.kv_heads, select_block());
-  workers.pool.for_each(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int) {
-    const QueryTile& tile = tiles[static_cast<std::size_t>(i)];
-    const std::int64_t keys = tile.queries();
-    T* to = all + ((tile.token + tile.begin) * a.kv_heads + tile.kv_head * keys) * dim;
-    const T* from = x + ((tile.token + tile.begin) * a.kv_heads + tile.kv_head) * dim;
-    for (std::int64_t c = 0; c < dim; ++c) {
-      for (std::int64_t key = 0; key < keys; ++key) {
-        to[c * keys + key] = from[key * a.kv_heads * dim + c];
-      }
-    }
-  });
-  return all;
-}
 
 }  // namespace nsa::cpu
