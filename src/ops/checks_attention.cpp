@@ -16,8 +16,7 @@ void check_geometry(const FieldChecks& checks, const NsaGeometry& g) {
   checks.that(g.window >= 1, "geometry: window must be at least 1");
 }
 
-/// q, k, lse, v (unless absent) and the documents. Returns the number of rows that k must have
-/// where that is not the number of tokens.
+/// q, k (of `keys` rows), lse, scale and the documents.
 template <class Op>
 void check_inputs(const FieldChecks& checks, const Op& op, std::int64_t keys) {
   const DType dtype = op.q.dtype();
@@ -31,7 +30,7 @@ void check_inputs(const FieldChecks& checks, const Op& op, std::int64_t keys) {
   checks.that(op.scale > 0, "scale must be positive");
 }
 
-/// out and v, which may both be absent only where `optional`.
+/// v, whose width nothing else rules. After check_inputs().
 template <class Op>
 void check_values(const FieldChecks& checks, const Op& op) {
   checks.leads("v", op.v, 3);

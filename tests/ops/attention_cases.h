@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -55,9 +56,9 @@ struct AttentionCase {
 };
 
 /// Names the case in the output of a parameterised test.
-inline void PrintTo(const AttentionCase& c, std::ostream* out) {
-  *out << c.name;
-}  // NOLINT
+inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+  return out << c.name;
+}
 
 enum class Kind { kDense, kWindowed, kSelected, kCompressed };
 
@@ -75,9 +76,10 @@ inline KeyLists key_lists(const AttentionCase& c, Kind kind, const Owned& blocks
       for (std::int64_t head = 0; head < c.kv_heads; ++head) {
         std::vector<std::int64_t> list;
         const auto is_selected = [&](std::int64_t s) {
+          const std::int64_t block_of_key = s / g.select_block;
           for (std::int64_t slot = 0; slot < g.top_n; ++slot) {
             const std::int64_t row = (token + t) * c.kv_heads + head;
-            if (blocks.get(row * g.top_n + slot) == static_cast<double>(s / g.select_block)) {
+            if (blocks.get(row * g.top_n + slot) == static_cast<double>(block_of_key)) {
               return true;
             }
           }

@@ -23,7 +23,7 @@ AttentionCase small_blocks() {
 }
 
 Owned select(const AttentionCase& c, const Owned& importance) {
-  const Owned blocks(DType::kI32, {c.tokens(), c.kv_heads, c.geometry.top_n});
+  Owned blocks(DType::kI32, {c.tokens(), c.kv_heads, c.geometry.top_n});
   blocks.fill(777);
   ops().run(SelectBlocks{blocks, importance, c.geometry, OwnedDocuments(c.lengths)});
   return blocks;
@@ -99,7 +99,7 @@ Owned define_importance(const AttentionCase& c, const AttentionData& d) {
   const KeyLists lists = key_lists(c, Kind::kCompressed, d.blocks);
   const NsaGeometry& g = c.geometry;
   const std::int64_t block = g.rate == 1 ? 1 : g.overlap * g.rate;
-  const Owned importance(DType::kF64, {c.tokens(), c.kv_heads, c.longest_blocks()});
+  Owned importance(DType::kF64, {c.tokens(), c.kv_heads, c.longest_blocks()});
   std::int64_t first = 0;
   std::int64_t token = 0;
   for (const std::int64_t length : c.lengths) {
