@@ -121,17 +121,20 @@ std::string checkpoint_name(std::int64_t step) {
   return "step_" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
 }
 
-std::int64_t checkpoint_bytes(const ParameterStore& store) {
+std::int64_t checkpoint_bytes(const Layout& layout, DType dtype) {
   constexpr std::int64_t kManifestBytesPerParameter = 256;
-  return 3 * store.layout().size() * size_of(store.dtype()) +
-         kManifestBytesPerParameter *
-             static_cast<std::int64_t>(store.layout().parameters().size()) +
+  return 3 * layout.size() * size_of(dtype) +
+         kManifestBytesPerParameter * static_cast<std::int64_t>(layout.parameters().size()) +
          (std::int64_t{1} << 16);
+}
+
+std::int64_t checkpoint_bytes(const ParameterStore& store) {
+  return checkpoint_bytes(store.layout(), store.dtype());
 }
 
 fs::path save_checkpoint(const fs::path& folder, const RunState& state, const ParameterStore& store,
                          Device& device) {
-  const fs::path target = folder / checkpoint_name(state.step);
+  fs::path target = folder / checkpoint_name(state.step);
   const fs::path temporary = target.string() + ".tmp";
   std::error_code error;
   fs::remove_all(temporary, error);

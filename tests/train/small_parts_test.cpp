@@ -140,7 +140,7 @@ TEST(SignalWatch, TellsStopFromSave) {
 
 TEST(SignalWatch, RefusesAnUnknownName) {
   try {
-    SignalWatch({.stop = {"TREM"}, .save = {}});
+    const SignalWatch watch({.stop = {"TREM"}, .save = {}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kConfig);
