@@ -33,7 +33,7 @@ TEST(Utf8, RefusesWhatRfc3629Forbids) {
 }
 
 TEST(Utf8, RepairLeavesValidTextAlone) {
-  const std::string text("plain \xC3\xA9 \xE2\x80\xA8 \xF0\x9F\x98\x80 \0 end", 27);
+  const std::string_view text = "plain \xC3\xA9 \xE2\x80\xA8 \xF0\x9F\x98\x80 \0 end"sv;
   std::string out;
   EXPECT_EQ(append_repaired(text, out), 0U);
   EXPECT_EQ(out, text);
