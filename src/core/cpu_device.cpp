@@ -1,16 +1,24 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "core/device.h"
 #include "core/error.h"
 
 namespace nsa {
+namespace {
+
+// Workers of one device allocate side by side (CPU scratch memory); the counts are shared.
+std::mutex count_mutex;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+}  // namespace
 
 void* Device::allocate(std::int64_t bytes) {
   check(bytes >= 0, "Device::allocate: negative size");
   void* data = do_allocate(std::max<std::int64_t>(bytes, 1));
+  const std::lock_guard lock(count_mutex);
   ++allocations_;
   allocated_bytes_ += bytes;
   peak_bytes_ = std::max(peak_bytes_, allocated_bytes_);
@@ -20,6 +28,7 @@ void* Device::allocate(std::int64_t bytes) {
 void Device::release(void* data, std::int64_t bytes) noexcept {
   if (data == nullptr) return;
   do_release(data);
+  const std::lock_guard lock(count_mutex);
   allocated_bytes_ -= bytes;
 }
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -24,6 +25,7 @@ struct WorkerPool::State {
   int running = 0;
   bool stop = false;
   std::exception_ptr error;
+  Hooks hooks;
   std::vector<std::thread> threads;
 
   void work(int worker) {
@@ -52,7 +54,8 @@ struct WorkerPool::State {
   }
 };
 
-WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>()) {
+WorkerPool::WorkerPool(int threads, Hooks hooks) : state_(std::make_unique<State>()) {
+  state_->hooks = std::move(hooks);
   check(threads >= 1, "WorkerPool: needs at least one thread");
   for (int worker = 1; worker < threads; ++worker) {
     state_->threads.emplace_back([this, worker] { state_->run(worker); });
@@ -75,10 +78,17 @@ int WorkerPool::size() const {
 void WorkerPool::for_each(std::int64_t count, const Body& body) {
   if (count <= 0) return;
   State& s = *state_;
+  if (s.hooks.before) s.hooks.before();
   if (count == 1 || s.threads.empty()) {
     for (std::int64_t i = 0; i < count; ++i) body(i, 0);
-    return;
+  } else {
+    share_out(count, body);
   }
+  if (s.hooks.after) s.hooks.after();
+}
+
+void WorkerPool::share_out(std::int64_t count, const Body& body) {
+  State& s = *state_;
   {
     const std::lock_guard lock(s.mutex);
     s.body = &body;

@@ -15,7 +15,13 @@ class WorkerPool {
   /// body(index, worker) with 0 <= worker < size(), for scratch memory of one's own.
   using Body = std::function<void(std::int64_t index, int worker)>;
 
-  explicit WorkerPool(int threads);
+  /// Called on the calling thread before and after every loop, while no worker runs.
+  struct Hooks {
+    std::function<void()> before;
+    std::function<void()> after;
+  };
+
+  explicit WorkerPool(int threads, Hooks hooks = {});
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -29,6 +35,8 @@ class WorkerPool {
   static int default_threads();
 
  private:
+  void share_out(std::int64_t count, const Body& body);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -49,6 +49,9 @@ class CpuOps final : public Ops {
 
   Scratch& scratch(int worker) { return scratch_[static_cast<std::size_t>(worker)]; }
 
+  void before_loop();
+  void after_loop();  ///< evens out the workers' scratch memory
+
   WorkerPool pool_;
   std::deque<Scratch> scratch_;  ///< one per worker; worker 0's also serves the calling thread
 };
