@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "train/modes.h"
+#include "train/plan.h"
 #include "train/trainer.h"
 #include "train/version.h"
 
@@ -24,6 +25,7 @@ struct Arguments {
   std::string checkpoint;
   std::string verify;
   bool print_config = false;
+  bool plan = false;
   bool check_data = false;
   bool eval_only = false;
   bool verify_checkpoints = false;
@@ -39,6 +41,9 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->take_all();
   app.add_option("--resume", arguments.resume, "auto | never | must | PATH: checkpoint.resume");
   app.add_flag("--print-config", arguments.print_config, "print the resolved YAML and exit");
+  app.add_flag(
+      "--plan", arguments.plan,
+      "print steps, learning rates, sparsity, FLOPs, memory and disk need; no data needed");
   app.add_flag("--check-data", arguments.check_data,
                "read every token once; print counts, documents, dropped tokens, unigram entropy");
   app.add_flag("--eval-only", arguments.eval_only,
@@ -49,7 +54,7 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->expected(0, 1)
       ->each([](const std::string&) {});
   app.add_flag("--version", arguments.version, "print the version and exit");
-  for (const char* flag : {"--plan", "--export", "--selftest"}) {
+  for (const char* flag : {"--export", "--selftest"}) {
     app.add_option_function<std::vector<std::string>>(
            flag,
            [flag, &arguments](const std::vector<std::string>&) {
@@ -94,6 +99,10 @@ ExitCode run(const Arguments& arguments) {
   if (arguments.verify_checkpoints) return verify_checkpoints(config.checkpoint.dir);
   if (arguments.print_config) {
     std::cout << print_config(config);
+    return ExitCode::kDone;
+  }
+  if (arguments.plan) {
+    std::cout << plan_report(config);
     return ExitCode::kDone;
   }
   if (arguments.check_data) return check_data(config);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "core/buffer.h"
 #include "core/error.h"
@@ -19,9 +20,18 @@ std::vector<BlockParameters> all_blocks(const Config& config, const ParameterSto
   return blocks;
 }
 
-/// No batch of so many rows has more: a document of T tokens has at most T / rate of them.
-std::int64_t most_compressed_rows(const MicroShape& shape) {
-  return shape.rows / shape.geometry.compress_stride();
+/// No batch of so many rows has more compressed rows: a document of T tokens has at most T / rate.
+PlanShape training_plan(const Config& config, const MicroShape& shape) {
+  return {.rows = shape.rows,
+          .compressed_rows = shape.rows / shape.geometry.compress_stride(),
+          .keep = keep_of(config.memory.recompute)};
+}
+
+/// Rows of a block's fused projection: its q, keys, values and gate stand between these two.
+std::int64_t projection_rows(const Layout& layout, std::int64_t layer, std::int64_t hidden) {
+  const std::string prefix = "blocks." + std::to_string(layer) + ".attn.";
+  const Parameter& last = layout.find(prefix + (layout.has(prefix + "gate") ? "gate" : "v"));
+  return (last.offset + last.size() - layout.find(prefix + "q").offset) / hidden;
 }
 
 }  // namespace
@@ -68,9 +78,7 @@ Transformer::Impl::Impl(const Config& config, ParameterStore& store, Backend& ba
   }
   std::int64_t bytes = 0;
   for (const MicroShape& shape : shapes) {
-    bytes = std::max(bytes, acts.measure({.rows = shape.rows,
-                                          .compressed_rows = most_compressed_rows(shape),
-                                          .keep = train_keep}));
+    bytes = std::max(bytes, acts.measure(training_plan(config, shape)));
   }
   acts.allocate(device, bytes);
   device.fill_zero(loss_sums.data(), loss_sums.bytes());
@@ -136,6 +144,19 @@ void Transformer::Impl::backward(const Step& step, const Batch& batch, double gr
   }
   ops.run(EmbeddingBackward{
       .dtable = head.gradients.embedding, .dout = acts.dresidual, .tokens = batch.tokens});
+}
+
+ActivationBytes plan_activations(const Config& config, const Layout& layout, DType dtype,
+                                 const MicroShape& shape) {
+  std::vector<BlockParameters> blocks(static_cast<std::size_t>(config.model.layers));
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    // Of a block's weights the plan reads the shape of the projection alone.
+    blocks[static_cast<std::size_t>(layer)].weights.attention.projection = Tensor(
+        nullptr, dtype, {projection_rows(layout, layer, config.model.hidden), config.model.hidden});
+  }
+  Activations acts(config, blocks, dtype);
+  const std::int64_t arena = acts.measure(training_plan(config, shape));
+  return {.arena = arena, .logits = acts.head.logits.bytes()};
 }
 
 Transformer::Transformer(const Config& config, ParameterStore& store, Backend& backend,

@@ -27,6 +27,17 @@ struct LossSums {
   double z_loss = 0;
 };
 
+/// Memory of one micro-step of training.
+struct ActivationBytes {
+  std::int64_t arena = 0;   ///< all of it
+  std::int64_t logits = 0;  ///< of it, one chunk of logits
+};
+
+/// What a Transformer over a store of `layout` and `dtype` would plan for this one shape. Allocates
+/// nothing.
+ActivationBytes plan_activations(const Config& config, const Layout& layout, DType dtype,
+                                 const MicroShape& shape);
+
 class Transformer {
  public:
   /// Plans one arena for the largest of `shapes` and allocates it: nothing is allocated afterwards.

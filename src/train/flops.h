@@ -1,6 +1,7 @@
 #pragma once
 
-// How many (query, key) pairs attention visits: what a run's cost and its reported density follow.
+// How many (query, key) pairs attention visits, and how many operations a token costs: what a run's
+// time and its reported density follow.
 
 #include <algorithm>
 #include <cstdint>
@@ -56,5 +57,23 @@ inline double attention_density(std::int64_t tokens, const NsaGeometry& geometry
   if (attention.window_branch) pairs += pairs_window(tokens, geometry);
   return static_cast<double>(pairs) / static_cast<double>(pairs_full(tokens));
 }
+
+/// Model FLOPs of the forward pass, averaged over the tokens of one document; a multiply-add counts
+/// two. Only what the result needs: exact causal pairs, no recomputation, no pass that only scores
+/// blocks, nothing that a mask throws away.
+struct ForwardFlops {
+  double projections = 0;  ///< of attention, the output projection included
+  double compressor = 0;
+  double attention = 0;  ///< scores and weighted sums over all pairs of all branches
+  double mlp = 0;
+  double head = 0;
+  double total() const { return projections + compressor + attention + mlp + head; }
+};
+
+/// The layers of `config` at one document of `tokens` tokens.
+ForwardFlops forward_flops(const Config& config, std::int64_t tokens, const NsaGeometry& geometry);
+
+/// Every product of the forward has two in the backward.
+constexpr double kTrainingPerForward = 3;
 
 }  // namespace nsa

@@ -10,6 +10,20 @@
 namespace nsa {
 namespace {
 
+/// With train.steps or train.tokens the schedule needs no data, so that what is wrong with it is
+/// told before anything that is wrong with the data.
+Workshop::Plan plan_run(const Config& config) {
+  if (config.train.epochs) {
+    RunData data = open_data(config);
+    const std::int64_t epoch = epoch_tokens(data.train.tokens(), largest_seq_len(config));
+    return {.data = std::move(data), .schedule = Schedule(config, epoch)};
+  }
+  Schedule schedule(config, 0);
+  return {.data = open_data(config), .schedule = std::move(schedule)};
+}
+
+}  // namespace
+
 Config with_choices(Config config) {
   if (config.run.device == "auto") config.run.device = cuda_available() ? "cuda" : "cpu";
   if (config.precision.compute == "auto") config.precision.compute = "fp32";
@@ -23,18 +37,6 @@ DType compute_dtype(const Config& config) {
               " it must be auto, fp32 or fp64");
 }
 
-/// With train.steps or train.tokens the schedule needs no data, so that what is wrong with it is
-/// told before anything that is wrong with the data.
-Workshop::Plan plan_run(const Config& config) {
-  if (config.train.epochs) {
-    RunData data = open_data(config);
-    const std::int64_t epoch = epoch_tokens(data.train.tokens(), largest_seq_len(config));
-    return {.data = std::move(data), .schedule = Schedule(config, epoch)};
-  }
-  Schedule schedule(config, 0);
-  return {.data = open_data(config), .schedule = std::move(schedule)};
-}
-
 std::vector<MicroShape> shapes_of(const Schedule& schedule) {
   std::vector<MicroShape> shapes;
   for (const StageSpan& stage : schedule.stages()) {
@@ -44,8 +46,6 @@ std::vector<MicroShape> shapes_of(const Schedule& schedule) {
   }
   return shapes;
 }
-
-}  // namespace
 
 std::int64_t largest_seq_len(const Config& config) {
   std::int64_t most = 0;

@@ -42,6 +42,12 @@ struct Workshop {
   Workshop(const Config& chosen, Plan plan);
 };
 
+/// The configuration with its `auto` device and precision chosen.
+Config with_choices(Config config);
+/// Throws Error (code 2) for a precision that the device does not have. After with_choices.
+DType compute_dtype(const Config& config);
+/// The largest micro-batch of each stage.
+std::vector<MicroShape> shapes_of(const Schedule& schedule);
 /// The largest seq_len of all stages: tokens of a page of the data order.
 std::int64_t largest_seq_len(const Config& config);
 /// Tokens that one epoch of `tokens` tokens serves in pages.

@@ -125,9 +125,16 @@ TEST_F(TheRun, BadYamlExitsTwo) {
 }
 
 TEST_F(TheRun, AFlagThatIsNotBuiltExitsTwo) {
-  const Outcome outcome = train("run", {}, {}, {"--plan"});
+  const Outcome outcome = train("run", {}, {}, {"--selftest"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.err.find("not in this version"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TheRun, APlanNeedsNoData) {
+  const Outcome outcome = train("run", {"data.train=[nowhere_*.bin]"}, {}, {"--plan"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("40 steps"), std::string::npos) << outcome.out;
+  EXPECT_FALSE(std::filesystem::exists(out("run")));
 }
 
 TEST_F(TheRun, MissingDataExitsThree) {

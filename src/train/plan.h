@@ -1,0 +1,33 @@
+#pragma once
+
+// --plan: what a run will take, told before it starts.
+
+#include <cstdint>
+#include <string>
+
+#include "config/config.h"
+
+namespace nsa {
+
+/// Memory of a run by class, in bytes. Exact for what lives as long as the run; the scratch of ops
+/// (a few MiB a thread) and the tokens of a batch come on top.
+struct MemoryPlan {
+  std::int64_t weights = 0;  ///< the master weights are these
+  std::int64_t gradients = 0;
+  std::int64_t m = 0;
+  std::int64_t v = 0;
+  std::int64_t activations = 0;  ///< of the stage that needs most
+  std::int64_t logits = 0;       ///< the chunk of logits inside the activations
+  std::int64_t total() const { return weights + gradients + m + v + activations; }
+};
+
+/// Throws Error as plan_report does.
+MemoryPlan plan_memory(const Config& config);
+
+/// The plan as text: parameters; a line a stage with steps, learning rates, keys a query reads,
+/// FLOPs and memory; memory by class; disk. Reads no data, allocates none of what it counts. Throws
+/// Error (code 2) where the length of the run depends on the data (train.epochs), and for what does
+/// not divide.
+std::string plan_report(const Config& config);
+
+}  // namespace nsa

@@ -1,0 +1,157 @@
+#include "train/plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/format.h"
+#include "model/transformer.h"
+#include "support/errors.h"
+#include "support/model_config.h"
+#include "train/schedule.h"
+#include "train/start_report.h"
+#include "train/workshop.h"
+
+namespace nsa {
+namespace {
+
+/// 10 steps in two stages; the second has the longer context and the smaller micro-batch.
+Config two_stages() {
+  Config config = test::small_config();
+  config.run.device = "cpu";
+  config.data.train = {"/nowhere/train_*.bin"};
+  config.tokenizer.model = "/nowhere/tok.model";
+  config.train.steps = 10;
+  config.optim.lr = 0.5;
+  config.schedule.lr.kind = LrKind::kConstant;
+  config.schedule.lr.warmup = {.count = 4, .in_tokens = false};
+  config.schedule.stages = {
+      {.from = {}, .seq_len = 24, .rate = 2, .tokens_per_step = 96},
+      {.from = {.count = 6, .in_tokens = false}, .seq_len = 48, .rate = 4, .tokens_per_step = 48}};
+  return config;
+}
+
+/// The words that follow the first `begin` of `text` on its line.
+std::vector<std::string> words_after(const std::string& text, const std::string& begin) {
+  std::istringstream lines(text.substr(text.find(begin) + begin.size()));
+  std::vector<std::string> words;
+  std::string line;
+  std::getline(lines, line);
+  std::istringstream in(line);
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+/// The part of the report that a heading opens.
+std::string section(const std::string& report, const std::string& heading) {
+  const std::size_t at = report.find('\n' + heading);
+  return at == std::string::npos ? "" : report.substr(at + 1);
+}
+
+/// What a store and a model really allocate, against the plan.
+void expect_memory_as_planned(const Config& config) {
+  const MemoryPlan plan = plan_memory(config);
+  Backend backend = make_backend("cpu", 1);
+  const std::int64_t before = backend.device->allocated_bytes();
+  ParameterStore store(Layout(config), backend, DType::kF32);
+  const std::int64_t with_store = backend.device->allocated_bytes();
+  EXPECT_EQ(with_store - before, plan.weights + plan.gradients + plan.m + plan.v);
+  const Transformer model(config, store, backend, shapes_of(Schedule(config, 0)));
+  EXPECT_EQ(model.activation_bytes(), plan.activations);
+  constexpr std::int64_t kLossSums = 16;
+  EXPECT_EQ(backend.device->allocated_bytes() - before, plan.total() + kLossSums);
+}
+
+TEST(MemoryPlan, IsWhatStoreAndModelAllocate) {
+  expect_memory_as_planned(two_stages());
+}
+
+TEST(MemoryPlan, IsWhatStoreAndModelAllocateUnderEverySetting) {
+  const std::vector<std::function<void(Config&)>> settings = {
+      [](Config& c) { c.memory.recompute = Recompute::kSelective; },
+      [](Config& c) { c.memory.recompute = Recompute::kFull; },
+      [](Config& c) { c.attention.dense_layers = {0}; },
+      [](Config& c) { c.attention.kind = AttentionKind::kDense; },
+      [](Config& c) { c.attention.share_kv = true; },
+      [](Config& c) { c.attention.compressed = false; },
+      [](Config& c) { c.model.qk_norm = true; },
+      [](Config& c) { c.model.tie_embeddings = false; },
+      [](Config& c) { c.memory.logits_chunks = 5; }};
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    SCOPED_TRACE(i);
+    Config config = two_stages();
+    settings[i](config);
+    expect_memory_as_planned(config);
+  }
+}
+
+TEST(MemoryPlan, TheChunkOfLogitsIsPartOfTheActivations) {
+  Config config = two_stages();
+  config.memory.logits_chunks = 4;
+  // The largest micro-batch has 96 rows.
+  EXPECT_EQ(plan_memory(config).logits, 96 / 4 * config.model.vocab_size * 4);
+}
+
+TEST(PlanReport, NeedsNeitherDataNorTokenizer) {
+  EXPECT_NE(plan_report(two_stages()).find("10 steps"), std::string::npos);
+}
+
+TEST(PlanReport, TellsStepsAndLearningRatesAtTheEdgesOfStages) {
+  const std::string schedule = section(plan_report(two_stages()), "schedule");
+  EXPECT_EQ(words_after(schedule, "\n      0"),
+            (std::vector<std::string>{"1-6", "24", "96", "4", "0.125", "0.5"}));
+  EXPECT_EQ(words_after(schedule, "\n      1"),
+            (std::vector<std::string>{"7-10", "48", "48", "1", "0.5", "0.5"}));
+}
+
+TEST(PlanReport, KeysOfAQueryAreThoseCountedOneByOne) {
+  const Config config = two_stages();
+  const std::string attention = section(plan_report(config), "attention");
+  const Schedule schedule(config, 0);
+  for (const StageSpan& stage : schedule.stages()) {
+    const NsaGeometry& g = stage.geometry;
+    const auto tokens = static_cast<std::int32_t>(stage.config.seq_len);
+    double compressed = 0;
+    double selected = 0;
+    double window = 0;
+    for (std::int32_t t = 0; t < tokens; ++t) {
+      compressed += g.visible_blocks(t);
+      selected += (g.blocks_taken(t) - 1) * g.select_block + t % g.select_block + 1;
+      window += std::min(t + 1, g.window);
+    }
+    const auto mean = [tokens](double sum) { return fmt::format("{:.1f}", sum / tokens); };
+    const double dense = tokens * (tokens + 1) / 2.0;
+    const double sum = compressed + selected + window;
+    EXPECT_EQ(words_after(attention, stage.first_step == 0 ? "\n      0" : "\n      1"),
+              (std::vector<std::string>{std::to_string(tokens), std::to_string(g.rate),
+                                        mean(compressed), mean(selected), mean(window), mean(sum),
+                                        mean(dense), fmt::format("{:.3f}", sum / dense)}));
+  }
+}
+
+TEST(PlanReport, DiskHoldsWhatIsKeptAndWhatIsBeingWritten) {
+  Config config = two_stages();
+  config.checkpoint.keep_last = 2;
+  const std::string disk = section(plan_report(config), "disk");
+  const Layout layout(config);
+  const std::int64_t each =
+      3 * 4 * layout.size() + 256 * static_cast<std::int64_t>(layout.parameters().size()) + 65536;
+  EXPECT_NE(disk.find("takes " + size_text(each) + "; " + size_text(3 * each) + " for keep_last"),
+            std::string::npos)
+      << disk;
+}
+
+TEST(PlanReport, ARunCountedInEpochsIsRefusedWithAWayOut) {
+  Config config = two_stages();
+  config.train.steps.reset();
+  config.train.epochs = 2;
+  test::expect_error(ExitCode::kConfig, {"train.epochs", "--override train.steps=N"},
+                     [&] { plan_report(config); });
+}
+
+}  // namespace
+}  // namespace nsa
