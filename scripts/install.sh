@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build ccache pkg-config
   libopenblas-dev libyaml-cpp-dev libspdlog-dev libfmt-dev libsentencepiece-dev
-  libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev
+  libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libbenchmark-dev
   "$@"
 )
 

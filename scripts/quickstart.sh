@@ -7,6 +7,6 @@ cd "$(dirname "$0")/.."
 
 scripts/install.sh
 cmake --preset cpu
-cmake --build --preset cpu --target nsa_train nsa_tokenize nsa_golden
+cmake --build --preset cpu --target nsa_train nsa_tokenize nsa_golden nsa_bench
 scripts/prepare_perl_docs.sh build/cpu
 build/cpu/nsa_train --config configs/tiny.yaml "$@"

@@ -138,8 +138,8 @@ TEST(PlanReport, DiskHoldsWhatIsKeptAndWhatIsBeingWritten) {
   config.checkpoint.keep_last = 2;
   const std::string disk = section(plan_report(config), "disk");
   const Layout layout(config);
-  const std::int64_t each =
-      3 * 4 * layout.size() + 256 * static_cast<std::int64_t>(layout.parameters().size()) + 65536;
+  const std::int64_t each = std::int64_t{12} * layout.size() +
+                            256 * static_cast<std::int64_t>(layout.parameters().size()) + 65536;
   EXPECT_NE(disk.find("takes " + size_text(each) + "; " + size_text(3 * each) + " for keep_last"),
             std::string::npos)
       << disk;
