@@ -15,6 +15,8 @@ class Tokenizer {
   /// Throws Error (code 3) when the file is missing or is no sentencepiece model.
   explicit Tokenizer(const std::string& path);
   ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
 
   std::int64_t vocab_size() const;
   std::int64_t eos_id() const;  ///< -1: the model has none
