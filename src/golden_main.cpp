@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
+#include "core/standard_streams.h"
 #include "golden/golden_runner.h"
 
 namespace {
@@ -58,6 +59,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  nsa::hold_standard_streams();
   try {
     Options options;
     CLI::App app("Golden files through the ops: forward and every gradient", "nsa_golden");

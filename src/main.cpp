@@ -10,6 +10,7 @@
 #include "config/parse.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/standard_streams.h"
 #include "train/modes.h"
 #include "train/plan.h"
 #include "train/trainer.h"
@@ -132,6 +133,7 @@ int main_with_codes(int argc, char** argv) {
 }  // namespace nsa
 
 int main(int argc, char** argv) {
+  nsa::hold_standard_streams();
   try {
     return nsa::main_with_codes(argc, argv);
   } catch (const nsa::Error& error) {

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <new>
+#include <string>
+#include <unistd.h>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -36,6 +39,15 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;  // one cache line, and the widest vector register
 
+/// Bytes of memory of the machine, or of its control group where that has fewer.
+std::int64_t host_memory() {
+  std::int64_t bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
+  std::ifstream limit("/sys/fs/cgroup/memory.max");
+  std::int64_t most = 0;
+  if (limit >> most && most > 0) bytes = std::min(bytes, most);  // "max" is no number
+  return bytes;
+}
+
 class CpuDevice final : public Device {
  public:
   std::string name() const override { return "cpu"; }
@@ -56,15 +68,27 @@ class CpuDevice final : public Device {
  protected:
   void* do_allocate(std::int64_t bytes) override {
     const std::int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded));
+    // The system promises more than it has and ends the program once the pages are touched.
+    const bool fits = allocated() <= memory_ - std::min(rounded, memory_);
+    void* data = nullptr;
+    if (fits) data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded));
     if (data == nullptr) {
       fail_runtime("out of memory: " + std::to_string(bytes >> 20) +
-                   " MiB more are needed on the host; lower train.micro_batch or set "
+                   " MiB more are needed on the host, which has " + std::to_string(memory_ >> 20) +
+                   " MiB in all; lower train.micro_batch or the sizes of the model, or set "
                    "memory.recompute: full");
     }
     return data;
   }
   void do_release(void* data) noexcept override { std::free(data); }
+
+ private:
+  std::int64_t allocated() const {
+    const std::lock_guard lock(count_mutex);
+    return allocated_bytes();
+  }
+
+  std::int64_t memory_ = host_memory();
 };
 
 }  // namespace

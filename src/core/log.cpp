@@ -5,6 +5,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/format.h"
+
 namespace nsa::log {
 namespace {
 
@@ -33,6 +35,24 @@ spdlog::logger& err() {
   return *logger;
 }
 
+/// A message quotes what it found, which may hold line breaks and terminal codes: one message
+/// stays one line of plain characters.
+std::string plain(const std::string& line) {
+  constexpr unsigned char kDelete = 0x7f;
+  std::string text;
+  for (const char c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      text += "\\n";
+    } else if (byte < ' ' || byte == kDelete) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 void info(const std::string& line) {
@@ -40,10 +60,10 @@ void info(const std::string& line) {
 }
 void warn(const std::string& line) {
   ++warning_count;
-  err().warn(line);
+  err().warn(plain(line));
 }
 void error(const std::string& line) {
-  err().error(line);
+  err().error(plain(line));
 }
 int warnings() {
   return warning_count;

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +40,15 @@ struct WorkerPool::State {
     }
   }
 
+  void end_threads() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    start.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   void run(int worker) {
     std::uint64_t seen = 0;
     while (true) {
@@ -58,17 +69,18 @@ WorkerPool::WorkerPool(int threads, Hooks hooks) : state_(std::make_unique<State
   state_->hooks = std::move(hooks);
   check(threads >= 1, "WorkerPool: needs at least one thread");
   for (int worker = 1; worker < threads; ++worker) {
-    state_->threads.emplace_back([this, worker] { state_->run(worker); });
+    try {
+      state_->threads.emplace_back([this, worker] { state_->run(worker); });
+    } catch (const std::system_error&) {
+      state_->end_threads();
+      fail_runtime("only " + std::to_string(worker) + " of " + std::to_string(threads) +
+                   " threads can be started; set OMP_NUM_THREADS to the number of cores");
+    }
   }
 }
 
 WorkerPool::~WorkerPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->start.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
+  state_->end_threads();
 }
 
 int WorkerPool::size() const {

@@ -20,6 +20,12 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code error;
+  // The rename would put a file in the place of a device such as /dev/null.
+  if (std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error)) {
+    partial_.clear();
+    fail_runtime(path_ + ": is not a regular file; name a file to be written");
+  }
+  error.clear();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) fail_runtime(folder.string() + ": cannot be made: " + error.message());
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

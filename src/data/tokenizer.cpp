@@ -1,8 +1,10 @@
 #include "data/tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include <sentencepiece_processor.h>
@@ -22,6 +24,10 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 constexpr std::size_t kPartBytes = 1024;
 
 std::string read_file(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    fail_data(path + ": is not a regular file; name a sentencepiece model");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) fail_data(path + ": cannot be opened; name a sentencepiece model");
   std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -25,6 +25,8 @@ constexpr std::int64_t kSampleBytes = std::int64_t{128} << 20;
 constexpr std::size_t kLineBytes = 4096;
 // 256 bytes, <unk>, </s>, the tab, and room for a few characters.
 constexpr std::int64_t kLeastVocabulary = 272;
+// As many as model.vocab_size may be; sentencepiece takes memory for every piece it is asked for.
+constexpr std::int64_t kMostVocabulary = 16777216;
 
 /// Lines of the corpus, thinned out evenly when there are more than kSampleBytes of them.
 class LineSample {
@@ -128,12 +130,11 @@ std::unordered_map<std::string, std::string> settings(std::int64_t vocab_size) {
 
 void check_options(const TokenizerTrainOptions& options) {
   if (options.out.empty()) fail_config("--out is empty; name the model file to write");
-  if (options.vocab_size < kLeastVocabulary ||
-      options.vocab_size > std::numeric_limits<std::int32_t>::max()) {
+  if (options.vocab_size < kLeastVocabulary || options.vocab_size > kMostVocabulary) {
     fail_config(
-        fmt::format("--vocab-size is {}; it must be at least {}, for 256 bytes, two marks "
-                    "and some characters",
-                    options.vocab_size, kLeastVocabulary));
+        fmt::format("--vocab-size is {}; it must be at least {}, for 256 bytes, two marks and some "
+                    "characters, and at most {}",
+                    options.vocab_size, kLeastVocabulary, kMostVocabulary));
   }
 }
 

@@ -75,7 +75,21 @@ void sync_folder(const fs::path& folder) {
   }
 }
 
+namespace {
+
+// Opening a folder succeeds and reading it does not; opening a pipe may wait for ever.
+void check_regular(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
+    fail_checkpoint("cannot read " + path.string() +
+                    ": it is not a regular file; move it away, it is not of this program");
+  }
+}
+
+}  // namespace
+
 std::string read_file(const fs::path& path) {
+  check_regular(path);
   std::ifstream in(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (!in) fail_checkpoint("cannot read " + path.string());
@@ -83,6 +97,7 @@ std::string read_file(const fs::path& path) {
 }
 
 std::uint32_t file_checksum(const fs::path& path) {
+  check_regular(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) fail_checkpoint("cannot read " + path.string());
   std::vector<char> piece(std::size_t{1} << 20U);

@@ -81,9 +81,12 @@ bool Trainer::guard_admits(const StepReport& report, const LoaderState& first) {
       report.plan.step + 1, report.loss, report.grad_norm, first.cursor, first.epoch);
   metrics_.event(report.plan.step, verdict == Verdict::kSkip ? "skip" : "nonfinite", what);
   if (verdict == Verdict::kStop) {
+    const bool skips = shop_.config.guard.on_nonfinite == "skip";
     throw Error(what +
                     "; the weights were not updated, and the last checkpoint is kept; try a "
-                    "lower optim.lr, or guard.on_nonfinite: skip",
+                    "lower optim.lr, or " +
+                    (skips ? fmt::format("a guard.max_skips above {}", guard_.skipped())
+                           : std::string("guard.on_nonfinite: skip")),
                 ExitCode::kNonFinite);
   }
   log::warn(what + "; the update is skipped");

@@ -1,6 +1,8 @@
 #include "core/parallel.h"
 
 #include <atomic>
+#include <pthread.h>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -32,6 +34,23 @@ TEST(WorkerPool, RethrowsAnErrorAndLivesOn) {
   std::atomic<int> visits{0};
   pool.for_each(10, [&](std::int64_t, int) { ++visits; });
   EXPECT_EQ(visits.load(), 10);
+}
+
+TEST(WorkerPool, SaysHowManyThreadsCouldBeStarted) {
+  // Stacks beyond the address space: the system starts no thread.
+  pthread_attr_t before;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  pthread_attr_t huge;
+  pthread_attr_init(&huge);
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  try {
+    const WorkerPool pool(8);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("OMP_NUM_THREADS"), std::string::npos);
+  }
+  pthread_setattr_default_np(&before);
 }
 
 TEST(WorkerPool, OneThreadNeedsNoOther) {

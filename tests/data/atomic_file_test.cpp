@@ -34,6 +34,15 @@ TEST(AtomicFile, LeavesNothingWithoutCommit) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+TEST(AtomicFile, TakesNoDevicesPlace) {
+  const TempFolder folder;
+  const std::string device = folder.file("device");
+  fs::create_symlink("/dev/null", device);
+  expect_error(ExitCode::kRuntime, {device, "not a regular file"},
+               [&] { AtomicFile file(device); });
+  EXPECT_TRUE(fs::is_symlink(device));
+}
+
 TEST(AtomicFile, KeepsTheOldFileUntilCommit) {
   const TempFolder folder;
   const std::string path = folder.write("a", "old");

@@ -1,5 +1,6 @@
 #include "data/mapped_file.h"
 
+#include <sys/stat.h>
 #include <utility>
 
 #include "support/errors.h"
@@ -32,6 +33,13 @@ TEST(MappedFile, AMissingFileIsADataError) {
   const TempFolder folder;
   expect_error(ExitCode::kData, {folder.file("none"), "No such file"},
                [&] { const MappedFile file(folder.file("none")); });
+}
+
+TEST(MappedFile, APipeIsNotWaitedFor) {
+  const TempFolder folder;
+  ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  expect_error(ExitCode::kData, {folder.file("pipe"), "not a regular file"},
+               [&] { const MappedFile file(folder.file("pipe")); });
 }
 
 TEST(MappedFile, AFolderIsADataError) {

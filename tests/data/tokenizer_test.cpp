@@ -109,6 +109,8 @@ TEST(Tokenizer, WhatIsNoModelIsADataError) {
                [&] { const Tokenizer made(folder.file("empty")); });
   expect_error(ExitCode::kData, {folder.file("none"), "cannot be opened"},
                [&] { const Tokenizer made(folder.file("none")); });
+  expect_error(ExitCode::kData, {folder.path(), "not a regular file"},
+               [&] { const Tokenizer made(folder.path()); });
 }
 
 }  // namespace

@@ -32,6 +32,16 @@ TEST(DurableFile, NamesThePathThatCannotBeMade) {
   }
 }
 
+TEST(ReadFile, AFolderInTheFilesPlaceIsACheckpointError) {
+  const test::TempFolder folder;
+  try {
+    read_file(folder.path());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint) << error.what();
+  }
+}
+
 TEST(ReplaceFile, LeavesNothingButTheNewFile) {
   const test::TempFolder folder;
   test::spill(folder / "file", "old");

@@ -1,0 +1,12 @@
+#pragma once
+
+// What every program does first with the three streams it was started with.
+
+namespace nsa {
+
+/// Opens /dev/null in place of each standard stream that is closed, so that no file opened later
+/// takes its number and gets the program's lines written into it. Lets writing to a pipe that
+/// nobody reads fail instead of ending the program: a run outlives the terminal that shows it.
+void hold_standard_streams();
+
+}  // namespace nsa
