@@ -90,7 +90,7 @@ bool is_plain_word(const std::string& text) {
   static const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return !text.empty() && (text[0] == '/' || letters.find(text[0]) != std::string::npos) &&
          text.find_first_not_of(letters + "0123456789_./-") == std::string::npos &&
-         text != "null" && text != "Null" && text != "NULL";
+         text != "null" && text != "Null" && text != "NULL" && text != "true" && text != "false";
 }
 
 template <class T>

@@ -22,7 +22,6 @@ struct RunConfig {
   std::string device = "auto";  ///< auto | cpu | cuda | cuda:N
   std::optional<double> max_minutes;
   std::optional<std::int64_t> stop_after;  ///< save after this step and leave with code 75
-  bool deterministic = true;
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
@@ -113,7 +112,7 @@ struct TokenizerConfig {
 struct TrainConfig {
   std::int64_t seq_len = 2048;
   std::int64_t tokens_per_step = 524288;
-  std::optional<std::int64_t> micro_batch;  ///< sequences; empty: auto
+  std::optional<std::int64_t> micro_batch;  ///< sequences, of the first stage; empty: auto
   // Exactly one of the three is set.
   std::optional<std::int64_t> steps;
   std::optional<double> epochs;
@@ -158,6 +157,7 @@ struct StageConfig {
   std::int64_t seq_len = 0;
   std::int64_t rate = 0;
   std::int64_t tokens_per_step = 0;
+  std::optional<std::int64_t> micro_batch{};  ///< sequences; empty: auto
   std::int64_t rewarm = 0;  ///< steps of linear learning-rate re-warm at the start of the stage
   friend bool operator==(const StageConfig&, const StageConfig&) = default;
 };

@@ -21,6 +21,7 @@ struct StageDraft {
   std::optional<std::int64_t> rate;
   bool auto_rate = false;  ///< `rate: auto`; `rate` is then empty
   std::optional<std::int64_t> tokens_per_step;
+  std::optional<std::int64_t> micro_batch;  ///< empty: auto, or none of its own (see places)
   std::int64_t rewarm = 0;
 };
 

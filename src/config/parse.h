@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/value.h"
 
 namespace nsa {
 
@@ -22,6 +23,9 @@ Config parse_config(const std::string& yaml_path, const std::vector<std::string>
 /// Every key with its resolved value, as YAML: parse_config makes the same Config of it, from any
 /// folder.
 std::string print_config(const Config& config);
+
+/// The same as a tree of sections, keys and values: a list of stages is a list of maps.
+settings::Value config_tree(const Config& config);
 
 /// A checksum of what ranks of a run must agree on: all keys whose "shared" column in
 /// docs/config.md says yes. Names, folders, paths, device, micro_batch, precision, memory, limits,

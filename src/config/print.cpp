@@ -3,6 +3,7 @@
 #include "config/parse.h"
 #include "config/resolve.h"
 #include "config/schema.h"
+#include "config/yaml_reader.h"
 #include "core/checksum.h"
 #include "core/format.h"
 
@@ -66,8 +67,10 @@ const char* const kReferenceHead =
 const char* const kStagesHead =
     "\n## Entries of schedule.stages\n\n"
     "What an entry leaves out stays as it was, `rate: auto` included; the first entry starts from "
-    "`train.seq_len`,\n`train.tokens_per_step` and `attention.compress.rate`. Steps and tokens may "
-    "be mixed: each stage must begin\nat least one step after the one before it.\n\n"
+    "`train.seq_len`,\n`train.tokens_per_step` and `attention.compress.rate`. `micro_batch` and "
+    "`rewarm` hold for their own stage\nalone. Steps and tokens may be mixed: each stage must "
+    "begin "
+    "at least one step after the one before it.\n\n"
     "| key | type | default | unit | shared | meaning |\n|---|---|---|---|---|---|\n";
 
 }  // namespace
@@ -89,11 +92,17 @@ std::string print_config(const Config& config) {
   return text;
 }
 
+settings::Value config_tree(const Config& config) {
+  return settings::read_yaml_text(print_config(config), "the resolved configuration");
+}
+
 std::uint32_t config_fingerprint(const Config& config) {
   const Draft draft = draft_of(config);
   std::string text;
   for (const Key& key : schema()) {
-    if (key.rules.shared) text += key.rules.name + ": " + key.write(draft) + "\n";
+    if (!key.rules.shared) continue;
+    const auto& write = key.write_shared ? key.write_shared : key.write;
+    text += key.rules.name + ": " + write(draft) + "\n";
   }
   return crc32(0, text.data(), static_cast<std::int64_t>(text.size()));
 }

@@ -34,7 +34,8 @@ void resolve_stages(Draft& draft) {
   StageConfig now{.from = {},
                   .seq_len = train.seq_len,
                   .rate = base_rate,
-                  .tokens_per_step = train.tokens_per_step};
+                  .tokens_per_step = train.tokens_per_step,
+                  .micro_batch = train.micro_batch};
   bool automatic = false;  // the rate, as last written, is auto: it follows seq_len
   std::vector<StageConfig>& stages = draft.config.schedule.stages;
   stages.clear();
@@ -45,12 +46,14 @@ void resolve_stages(Draft& draft) {
     if (entry.auto_rate || entry.rate) automatic = entry.auto_rate;
     now.rate = automatic ? auto_rate(now.seq_len) : entry.rate.value_or(now.rate);
     now.rewarm = entry.rewarm;
+    now.micro_batch = entry.places.count("micro_batch") > 0 ? entry.micro_batch : train.micro_batch;
     stages.push_back(now);
   }
   if (stages.empty()) stages.push_back(now);
   // What holds at the first step is told once: by its stage.
   train.seq_len = stages.front().seq_len;
   train.tokens_per_step = stages.front().tokens_per_step;
+  train.micro_batch = stages.front().micro_batch;
   base_rate = stages.front().rate;
 }
 
@@ -89,6 +92,7 @@ Draft draft_of(const Config& config) {
       entry.seq_len = stage.seq_len;
       entry.rate = stage.rate;
       entry.tokens_per_step = stage.tokens_per_step;
+      entry.micro_batch = stage.micro_batch;
       entry.rewarm = stage.rewarm;
       draft.stages.push_back(entry);
     }

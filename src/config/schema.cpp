@@ -30,8 +30,8 @@ std::vector<Key> all_keys() {
   section.add("stop_after", &RunConfig::stop_after,
               {.min = 1, .max = kMaxInt32, .shared = false, .unit = "steps"},
               "Save after this step and leave with code 75. Changes nothing else. null: never.");
-  section.add("deterministic", &RunConfig::deterministic, {.shared = false},
-              "The same bits on every start.");
+  keys.push_back(later_key("run.deterministic", {"true"}, "true or false",
+                           "The same bits on every start.", "every run is deterministic"));
   add_model_keys(keys);
   add_training_keys(keys);
   add_run_keys(keys);
@@ -41,14 +41,15 @@ std::vector<Key> all_keys() {
 }  // namespace
 
 Key later_key(const std::string& name, const std::vector<std::string>& words,
-              const std::string& type, const std::string& doc) {
-  const auto read = [words](Draft& /*draft*/, const Value& value, const Rules& rules) {
+              const std::string& type, const std::string& doc, const std::string& reason) {
+  const auto read = [words, reason](Draft& /*draft*/, const Value& value, const Rules& rules) {
     const bool known = std::any_of(words.begin(), words.end(), [&value](const std::string& word) {
       return value.kind == Value::Kind::kNull ? word == "null" : is_word(value, word);
     });
     if (!known) {
-      fail_config(fmt::format("{}: {}: {} is not in this version; leave it at {}", value.where,
-                              rules.name, describe(value), join_or(words)));
+      fail_config(fmt::format("{}: {}: {} is not in this version{}; leave it at {}", value.where,
+                              rules.name, describe(value), reason.empty() ? "" : ": " + reason,
+                              join_or(words)));
     }
   };
   return {.rules = {.name = name, .shared = false},

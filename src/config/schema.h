@@ -20,6 +20,8 @@ struct KeyOf {
   /// The rules are the key's, or those under the longer name that a message has to tell.
   std::function<void(Target&, const Value&, const Rules&)> read;
   std::function<std::string(const Target&)> write;
+  /// What the fingerprint takes in place of write's text where parts of the value are not shared.
+  std::function<std::string(const Target&)> write_shared{};
 };
 using Key = KeyOf<Draft>;
 using StageKey = KeyOf<StageDraft>;

@@ -49,9 +49,9 @@ class Section {
 };
 
 /// A key whose feature another version will have: only `words`, the first of them the default, are
-/// accepted.
+/// accepted. `reason`, where there is one, is told with the refusal.
 Key later_key(const std::string& name, const std::vector<std::string>& words,
-              const std::string& type, const std::string& doc);
+              const std::string& type, const std::string& doc, const std::string& reason = "");
 
 // The parts of the table.
 void add_model_keys(std::vector<Key>& keys);     ///< model, attention

@@ -37,9 +37,26 @@ std::vector<StageKey> all_stage_keys() {
   stage.add("tokens_per_step", &StageDraft::tokens_per_step,
             {.min = 1, .max = kMaxTokensPerStep, .suffix = true, .unit = "tokens"},
             "Tokens of one update.");
+  stage.add("micro_batch", &StageDraft::micro_batch,
+            {.min = 1, .max = kMaxInt32, .none = "auto", .shared = false, .unit = "sequences"},
+            "Sequences computed at once in this stage. Left out: train.micro_batch.");
   stage.add("rewarm", &StageDraft::rewarm, {.min = 0, .max = kMaxInt32, .unit = "steps"},
             "Steps over which the learning rate climbs from min_ratio to its full value again.");
   return keys;
+}
+
+/// `whole`: with the keys that are not part of the fingerprint.
+std::string write_stages(const std::vector<StageDraft>& stages, bool whole) {
+  std::string text;
+  for (const StageDraft& stage : stages) {
+    std::string entry;
+    for (const StageKey& key : stage_schema()) {
+      if (!whole && !key.rules.shared) continue;
+      entry += (entry.empty() ? "" : ", ") + key.rules.name + ": " + key.write(stage);
+    }
+    text += (text.empty() ? "{" : ", {") + entry + "}";
+  }
+  return "[" + text + "]";
 }
 
 StageDraft read_stage(const Value& value, std::size_t index) {
@@ -86,23 +103,14 @@ void add_stages_key(std::vector<Key>& keys) {
       draft.stages.push_back(read_stage(item, draft.stages.size()));
     }
   };
-  const auto write = [](const Draft& draft) {
-    std::string text;
-    for (const StageDraft& stage : draft.stages) {
-      std::string entry;
-      for (const StageKey& key : stage_schema()) {
-        entry += (entry.empty() ? "" : ", ") + key.rules.name + ": " + key.write(stage);
-      }
-      text += (text.empty() ? "{" : ", {") + entry + "}";
-    }
-    return "[" + text + "]";
-  };
-  keys.push_back({.rules = rules,
-                  .type = "list of stages (below)",
-                  .doc = "Context length, rate and tokens per step over the run. Empty: train.* "
-                         "and attention.compress.rate hold throughout.",
-                  .read = read,
-                  .write = write});
+  keys.push_back(
+      {.rules = rules,
+       .type = "list of stages (below)",
+       .doc = "Context length, rate and tokens per step over the run. Empty: train.* "
+              "and attention.compress.rate hold throughout.",
+       .read = read,
+       .write = [](const Draft& draft) { return write_stages(draft.stages, true); },
+       .write_shared = [](const Draft& draft) { return write_stages(draft.stages, false); }});
 }
 
 }  // namespace nsa::settings

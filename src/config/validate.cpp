@@ -115,7 +115,7 @@ void check_stage_batch(const Draft& draft, std::size_t index, std::int64_t page)
         "{}: {} is {}; it must divide the largest seq_len of the schedule ({}). Try {}.",
         origin.where, origin.name, stage.seq_len, page, nearest_divisors(page, stage.seq_len)));
   }
-  const auto& micro_batch = draft.config.train.micro_batch;
+  const auto& micro_batch = stage.micro_batch;
   const std::int64_t unit = micro_batch.value_or(1) * stage.seq_len;
   if (stage.tokens_per_step % unit != 0) {
     const Origin origin = origin_of(draft, index, "tokens_per_step");

@@ -87,11 +87,27 @@ void warn_attention(const Draft& draft, Warnings& warnings) {
   }
 }
 
+/// A configuration that a run wrote names the micro-batch of each stage, and an override of
+/// train.micro_batch is then lost.
+void warn_micro_batch(const Draft& draft, Warnings& warnings) {
+  const std::string where = draft.where("train.micro_batch");
+  const bool all_own = !draft.stages.empty() &&
+                       std::all_of(draft.stages.begin(), draft.stages.end(), [](const auto& stage) {
+                         return stage.places.count("micro_batch") > 0;
+                       });
+  if (all_own && where.rfind("override ", 0) == 0) {
+    warnings.push_back(where +
+                       ": train.micro_batch has no effect: every entry of schedule.stages has a "
+                       "micro_batch of its own");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> find_warnings(const Draft& draft) {
   Warnings warnings;
   if (draft.config.attention.kind == AttentionKind::kNsa) warn_attention(draft, warnings);
+  warn_micro_batch(draft, warnings);
   const Config& config = draft.config;
   if (config.data.val.empty() && config.eval.every > 0) {
     warnings.push_back(draft.where("data.val") + ": data.val is not set: there is no validation");

@@ -161,6 +161,10 @@ Value read_yaml_file(const std::string& path) {
   return value;
 }
 
+Value read_yaml_text(const std::string& text, const std::string& name) {
+  return parse_text(text, {.name = name});
+}
+
 Value read_override(const std::string& text, int number) {
   const std::string place = fmt::format("override {}", number);
   const std::size_t equals = text.find('=');

@@ -12,6 +12,9 @@ namespace nsa::settings {
 /// cannot be read, is empty, is not one YAML map, or names a key twice.
 Value read_yaml_file(const std::string& path);
 
+/// The document that is `text`; messages call it `name`. Throws Error (code 2).
+Value read_yaml_text(const std::string& text, const std::string& name);
+
 /// The value of an override `a.b=c`, c read as YAML; its name is "a.b" and its place "override
 /// <number>". Throws Error (code 2).
 Value read_override(const std::string& text, int number);

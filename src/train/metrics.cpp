@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/parse.h"
 #include "core/error.h"
 #include "train/durable.h"
 
@@ -41,6 +42,28 @@ Json number(double value) {
 
 Json number(std::optional<double> value) {
   return value ? number(*value) : Json(nullptr);
+}
+
+/// Plain text that reads as a number or as true or false is one.
+Json scalar_to_json(const settings::Value& value) {
+  if (value.quoted) return value.text;
+  const Json read = Json::parse(value.text, nullptr, false);
+  return read.is_number() || read.is_boolean() ? read : Json(value.text);
+}
+
+Json to_json(const settings::Value& value) {
+  using Kind = settings::Value::Kind;
+  if (value.kind == Kind::kNull) return nullptr;
+  if (value.kind == Kind::kScalar) return scalar_to_json(value);
+  Json json = value.kind == Kind::kMap ? Json::object() : Json::array();
+  for (const settings::Value& item : value.items) {
+    if (value.kind == Kind::kMap) {
+      json[item.name] = to_json(item);
+    } else {
+      json.push_back(to_json(item));
+    }
+  }
+  return json;
 }
 
 /// The step a line belongs to; none when it is no row of ours.
@@ -96,9 +119,13 @@ void MetricsFile::start(std::int64_t step, const std::string& version, const std
   write(row.dump());
 }
 
-void MetricsFile::config(std::int64_t step, const std::string& yaml, std::uint32_t fingerprint) {
-  write(Json{{"type", "config"}, {"step", step}, {"fingerprint", fingerprint}, {"config", yaml}}
-            .dump());
+void MetricsFile::config(std::int64_t step, const Config& resolved) {
+  // A path may hold bytes that are no UTF-8.
+  write(Json{{"type", "config"},
+             {"step", step},
+             {"fingerprint", config_fingerprint(resolved)},
+             {"config", to_json(config_tree(resolved))}}
+            .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void MetricsFile::train(const TrainRow& row) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "config/config.h"
 #include "ops/nsa_geometry.h"
 #include "train/run_state.h"
 
@@ -45,7 +46,8 @@ class MetricsFile {
 
   void start(std::int64_t step, const std::string& version, const std::string& device,
              const std::string& resumed_from);
-  void config(std::int64_t step, const std::string& yaml, std::uint32_t fingerprint);
+  /// `resolved` as one object of sections; its values are those of print_config.
+  void config(std::int64_t step, const Config& resolved);
   void train(const TrainRow& row);
   void val(const Validation& row);
   /// kind: stage | save | save_failed | signal | skip | nonfinite | sample

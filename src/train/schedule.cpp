@@ -24,21 +24,6 @@ std::int64_t auto_micro_batch(std::int64_t sequences, std::int64_t seq_len) {
   return 1;
 }
 
-/// Sequences of a micro-batch of `stage`. Throws Error (code 2) for what does not divide.
-std::int64_t micro_batch_of(const StageConfig& stage,
-                            const std::optional<std::int64_t>& micro_batch) {
-  const std::int64_t unit = stage.seq_len * micro_batch.value_or(1);
-  if (stage.tokens_per_step % unit != 0) {
-    fail_config(
-        fmt::format("tokens_per_step is {}; it must be a multiple of {} ({} sequences of "
-                    "{} tokens). Try {}.",
-                    stage.tokens_per_step, unit, micro_batch.value_or(1), stage.seq_len,
-                    nearest_multiples(stage.tokens_per_step, unit)));
-  }
-  return micro_batch ? *micro_batch
-                     : auto_micro_batch(stage.tokens_per_step / stage.seq_len, stage.seq_len);
-}
-
 /// Steps of the run.
 std::int64_t count_steps(const Config& config, const std::vector<std::int64_t>& first_steps,
                          std::int64_t epoch_tokens) {
@@ -82,6 +67,20 @@ DecayShape decay_shape(const LrConfig& lr) {
 
 }  // namespace
 
+std::int64_t micro_batch_of(const StageConfig& stage) {
+  const std::int64_t given = stage.micro_batch.value_or(1);
+  const std::int64_t unit = stage.seq_len * given;
+  if (stage.tokens_per_step % unit != 0) {
+    fail_config(
+        fmt::format("tokens_per_step is {}; it must be a multiple of {} ({} sequences of "
+                    "{} tokens). Try {}.",
+                    stage.tokens_per_step, unit, given, stage.seq_len,
+                    nearest_multiples(stage.tokens_per_step, unit)));
+  }
+  return stage.micro_batch ? given
+                           : auto_micro_batch(stage.tokens_per_step / stage.seq_len, stage.seq_len);
+}
+
 Schedule::Schedule(const Config& config, std::int64_t epoch_tokens) : config_(config) {
   const std::vector<StageConfig>& stages = config.schedule.stages;
   check(!stages.empty() && stages.front().from.count == 0, "the first stage must begin at 0");
@@ -102,7 +101,7 @@ Schedule::Schedule(const Config& config, std::int64_t epoch_tokens) : config_(co
     stages_.push_back({.first_step = first_steps[i],
                        .end_step = last ? steps_ : first_steps[i + 1],
                        .config = stages[i],
-                       .micro_batch = micro_batch_of(stages[i], config.train.micro_batch),
+                       .micro_batch = micro_batch_of(stages[i]),
                        .geometry = geometry_of(config.attention, stages[i].rate)});
   }
 

@@ -34,6 +34,10 @@ struct StageSpan {
   NsaGeometry geometry;
 };
 
+/// Sequences of a micro-batch of `stage`; auto: the most that divide its step and hold at most 4096
+/// tokens. Throws Error (code 2) for what does not divide.
+std::int64_t micro_batch_of(const StageConfig& stage);
+
 class Schedule {
  public:
   /// `epoch_tokens`: tokens that one pass over the training data serves; needed when train.epochs

@@ -126,7 +126,7 @@ void Trainer::begin() {
   if (log::warnings() > 0) log::info(fmt::format("warnings  {}, see above", log::warnings()));
   replace_file(fs::path(shop_.config.run.out_dir) / kResolvedConfig, resolved_yaml_);
   metrics_.start(step_, full_version(), shop_.backend.device->name(), resumed_from);
-  metrics_.config(step_, resolved_yaml_, config_fingerprint(shop_.config));
+  metrics_.config(step_, shop_.config);
 }
 
 }  // namespace nsa

@@ -27,6 +27,8 @@ Workshop::Plan plan_run(const Config& config) {
 Config with_choices(Config config) {
   if (config.run.device == "auto") config.run.device = cuda_available() ? "cuda" : "cpu";
   if (config.precision.compute == "auto") config.precision.compute = "fp32";
+  for (StageConfig& stage : config.schedule.stages) stage.micro_batch = micro_batch_of(stage);
+  config.train.micro_batch = config.schedule.stages.front().micro_batch;
   return config;
 }
 

@@ -25,7 +25,7 @@ struct Workshop {
 
   explicit Workshop(const Config& configured);
 
-  Config config;  ///< with `auto` devices and precisions chosen
+  Config config;  ///< with its `auto` device, precision and micro-batches chosen
   Backend backend;
   RunData data;
   Schedule schedule;
@@ -42,7 +42,8 @@ struct Workshop {
   Workshop(const Config& chosen, Plan plan);
 };
 
-/// The configuration with its `auto` device and precision chosen.
+/// The configuration with its `auto` device, precision and micro-batches chosen: what is written to
+/// config.resolved.yaml, so that a run from there makes the same choices.
 Config with_choices(Config config);
 /// Throws Error (code 2) for a precision that the device does not have. After with_choices.
 DType compute_dtype(const Config& config);

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "seq_len?"},
         BadCase{"NothingOfAStage", "schedule: {stages: [{from: 0, zzzzzzzz: 5}]}\n",
                 "run.yaml:2:31: unknown key zzzzzzzz of schedule.stages[0]; a stage has from, "
-                "seq_len, rate, tokens_per_step, rewarm"}),
+                "seq_len, rate, tokens_per_step, micro_batch, rewarm"}),
     case_name);
 
 struct AliasCase {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "config/schema.h"
 #include "yaml_file.h"
 
 namespace nsa {
@@ -158,7 +159,8 @@ TEST_P(OfAnotherVersion, IsRefusedNotIgnored) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, OfAnotherVersion,
-    testing::Values(LaterCase{"data.mix", "[{path: x, weight: 1}]"},
+    testing::Values(LaterCase{"run.deterministic", "false"},
+                    LaterCase{"data.mix", "[{path: x, weight: 1}]"},
                     LaterCase{"data.format", "llmc"}, LaterCase{"data.format", "jsonl"},
                     LaterCase{"data.text_key", "body"}, LaterCase{"data.doc_sep.id", "0"},
                     LaterCase{"data.doc_sep.where", "after"}, LaterCase{"data.on_bad_line", "skip"},
@@ -175,9 +177,27 @@ INSTANTIATE_TEST_SUITE_P(
                     LaterCase{"log.tensorboard", "true"}, LaterCase{"log.gpu_every", "10"},
                     LaterCase{"log.peak_tflops", "989"}));
 
+TEST(OfAnotherVersion, EveryKeyOfIsRefused) {
+  std::int64_t keys = 0;
+  for (const settings::Key& key : settings::schema()) {
+    if (key.doc.find("Not in this version") == std::string::npos) continue;
+    ++keys;
+    const std::string message = refusal_of("", {key.rules.name + "=another"});
+    EXPECT_NE(message.find("another is not in this version"), std::string::npos) << message;
+  }
+  EXPECT_GT(keys, 20);
+}
+
+TEST(OfAnotherVersion, ARunThatIsNotDeterministicIsToldWhy) {
+  EXPECT_EQ(refusal_of("", {"run.deterministic=false"}),
+            "override 1: run.deterministic: false is not in this version: every run is "
+            "deterministic; leave it at true");
+}
+
 TEST(OfAnotherVersion, IsAcceptedAtItsDefault) {
   EXPECT_NO_THROW(
-      config_of("model: {init_from: null}\n"
+      config_of("run: {deterministic: true}\n"
+                "model: {init_from: null}\n"
                 "parallel: {ranks: auto, zero: 1, backend: auto, timeout_s: 600, overlap: true}\n"
                 "guard: {loss_z: 0, grad_z: 0, window: 128}\n"
                 "log: {tensorboard: false, gpu_every: 0, peak_tflops: auto}\n"));

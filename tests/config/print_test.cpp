@@ -12,7 +12,7 @@ namespace {
 /// A configuration in which every key that can differ from its default does.
 const char* const kEverything = R"(
 run: {name: "a \"b\": # c\n\t\\", out_dir: o/x/, seed: 18446744073709551615, device: "cuda:1",
-      max_minutes: 1h, stop_after: 3, deterministic: false}
+      max_minutes: 1h, stop_after: 3}
 model: {preset: 350m, vocab_size: 999, layers: 3, hidden: 60, heads: 4, kv_heads: 2, head_dim: 24,
         v_head_dim: 16, ffn: 77, rope_theta: 1.0e+6, rope_dim: 8, norm_eps: 3.3e-7, qk_norm: true,
         tie_embeddings: false}
@@ -34,7 +34,7 @@ schedule:
   lr: {kind: wsd, warmup: 1.234567M, min_ratio: 0, decay: 0.5, shape: cosine}
   stages:
     - {from: 0, rate: auto}
-    - {from: 1.5K, seq_len: 128, rate: 16, rewarm: 4, tokens_per_step: 2048}
+    - {from: 1.5K, seq_len: 128, rate: 16, rewarm: 4, tokens_per_step: 2048, micro_batch: 4}
 precision: {compute: fp64}
 memory: {recompute: full, logits_chunks: 3}
 checkpoint: {dir: deep/ck, every: 5, every_minutes: 2.5, keep_last: 1, keep_every: 10, resume: must}
@@ -75,6 +75,29 @@ TEST(Print, OfAnAbsoluteCheckpointFolderReadsBackToTheSameConfig) {
   EXPECT_EQ(printed_and_read(config), config);
 }
 
+TEST(Print, OfALoneStageReadsBackToTheSameConfig) {
+  const Config config = config_of("schedule: {stages: [{from: 0, micro_batch: 4}]}\n");
+  EXPECT_EQ(printed_and_read(config), config);
+  EXPECT_NE(print_config(config).find("  micro_batch: 4\n"), std::string::npos);
+}
+
+TEST(Print, OfALoneStageThatRewarmsReadsBackToTheSameConfig) {
+  const Config config = config_of("schedule: {stages: [{from: 0, micro_batch: 4, rewarm: 3}]}\n");
+  EXPECT_EQ(printed_and_read(config), config);
+}
+
+TEST(Print, OfAutoBesideANumberReadsBackToTheSameConfig) {
+  const Config config = config_of(
+      "train: {micro_batch: 4}\n"
+      "schedule: {stages: [{from: 0}, {from: 5, micro_batch: auto}]}\n");
+  EXPECT_EQ(printed_and_read(config), config);
+}
+
+TEST(Print, OfATextThatLooksLikeABooleanIsInQuotes) {
+  EXPECT_NE(print_config(config_of("run: {name: \"true\"}\n")).find("name: \"true\""),
+            std::string::npos);
+}
+
 TEST(Print, OfARepeatedPrintIsTheSameText) {
   const Config config = everything();
   EXPECT_EQ(print_config(printed_and_read(config)), print_config(config));
@@ -99,6 +122,36 @@ TEST(Print, IsTestedOnEveryKeyThatMayDiffer) {
     if (fixed) continue;
     EXPECT_NE(names.find("\n" + key.rules.name + ": "), std::string::npos) << key.rules.name;
   }
+}
+
+/// The value of `name` in a section of `tree`; fails where there is none.
+const settings::Value& entry(const settings::Value& tree, const std::string& name) {
+  for (const settings::Value& item : tree.items) {
+    if (item.name == name) return item;
+  }
+  ADD_FAILURE() << name << " is missing";
+  return tree;
+}
+
+TEST(Tree, HasASectionForEveryKey) {
+  const settings::Value tree = config_tree(config_of(""));
+  EXPECT_EQ(tree.items.size(), 16U);
+  const settings::Value& rate = entry(entry(entry(tree, "attention"), "compress"), "rate");
+  EXPECT_EQ(rate.text, "16");
+  EXPECT_FALSE(rate.quoted);
+}
+
+TEST(Tree, HasAMapForEachStage) {
+  const settings::Value tree = config_tree(everything());
+  const settings::Value& stages = entry(entry(tree, "schedule"), "stages");
+  ASSERT_EQ(stages.items.size(), 2U);
+  EXPECT_EQ(entry(stages.items[1], "micro_batch").text, "4");
+}
+
+TEST(Tree, HoldsTextsAsTheyAre) {
+  const settings::Value tree = config_tree(everything());
+  EXPECT_EQ(entry(entry(tree, "run"), "name").text, "a \"b\": # c\n\t\\");
+  EXPECT_EQ(entry(entry(tree, "tokenizer"), "eos_id").text, "3");
 }
 
 TEST(Diff, NamesWhatChanged) {
@@ -128,6 +181,14 @@ INSTANTIATE_TEST_SUITE_P(Table, NotShared,
                                          "checkpoint.dir=elsewhere", "eval.every=9",
                                          "eval.sample=hello", "log.every=3", "data.train=y.bin"));
 
+TEST(Fingerprint, LeavesTheMicroBatchesOfStagesOut) {
+  const Config plain = config_of("schedule: {stages: [{from: 0}, {from: 5, rate: 8}]}\n");
+  const Config other = config_of(
+      "schedule: {stages: [{from: 0, micro_batch: 2}, {from: 5, rate: 8, micro_batch: 4}]}\n");
+  EXPECT_FALSE(config_diff(plain, other).empty());
+  EXPECT_EQ(config_fingerprint(plain), config_fingerprint(other));
+}
+
 class Shared : public testing::TestWithParam<std::string> {};
 
 TEST_P(Shared, ChangesTheFingerprint) {
@@ -139,7 +200,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Shared,
                                          "train.steps=7", "train.tokens_per_step=4096",
                                          "optim.lr=0.1", "optim.betas=[0.9, 0.99]",
                                          "schedule.lr.warmup=3", "data.shuffle=false",
-                                         "schedule.stages=[{from: 0}, {from: 5, rate: 8}]"));
+                                         "schedule.stages=[{from: 0}, {from: 5, rate: 8}]",
+                                         "schedule.stages=[{from: 0, rewarm: 2}]"));
 
 TEST(Fingerprint, DoesNotDependOnHowThePresetWasNamed) {
   EXPECT_EQ(config_fingerprint(config_of("model: {preset: tiny}\n")),

@@ -30,9 +30,12 @@ std::vector<StageConfig> stages_of(const std::string& stages, const std::string&
 TEST(Stages, NoneIsOne) {
   const Config config = config_of("train: {seq_len: 4096}\n");
   ASSERT_EQ(config.schedule.stages.size(), 1U);
-  EXPECT_EQ(config.schedule.stages[0],
-            (StageConfig{
-                .from = {}, .seq_len = 4096, .rate = 16, .tokens_per_step = 524288, .rewarm = 0}));
+  EXPECT_EQ(config.schedule.stages[0], (StageConfig{.from = {},
+                                                    .seq_len = 4096,
+                                                    .rate = 16,
+                                                    .tokens_per_step = 524288,
+                                                    .micro_batch = std::nullopt,
+                                                    .rewarm = 0}));
 }
 
 TEST(Stages, WhatAnEntryLeavesOutStays) {
@@ -64,10 +67,27 @@ TEST(Stages, ARewarmIsNotInherited) {
   EXPECT_EQ(stages[1].rewarm, 0);
 }
 
+TEST(Stages, AMicroBatchIsTheStagesOwn) {
+  const auto stages =
+      stages_of("[{from: 0}, {from: 5, micro_batch: 8}, {from: 9}, {from: 12, micro_batch: auto}]",
+                "train: {micro_batch: 4}\n");
+  EXPECT_EQ(stages[0].micro_batch, 4);
+  EXPECT_EQ(stages[1].micro_batch, 8);
+  EXPECT_EQ(stages[2].micro_batch, 4);
+  EXPECT_EQ(stages[3].micro_batch, std::nullopt);
+}
+
+TEST(Stages, WithoutAMicroBatchHaveThatOfTrain) {
+  const Config config = config_of("train: {micro_batch: 4}\n");
+  EXPECT_EQ(config.schedule.stages[0].micro_batch, 4);
+}
+
 TEST(Stages, TheFirstOneIsWhatTrainSays) {
-  const Config config = config_of("schedule: {stages: [{from: 0, seq_len: 512, rate: 8}]}\n");
+  const Config config =
+      config_of("schedule: {stages: [{from: 0, seq_len: 512, rate: 8, micro_batch: 2}]}\n");
   EXPECT_EQ(config.train.seq_len, 512);
   EXPECT_EQ(config.attention.compress.rate, 8);
+  EXPECT_EQ(config.train.micro_batch, 2);
 }
 
 TEST(Stages, BeginInStepsOrTokens) {
@@ -130,6 +150,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "    - {from: 0}\n    - {from: 5, tokens_per_step: 5000}\n",
                 "run.yaml:5:34: schedule.stages[1].tokens_per_step is 5000; it must be a multiple "
                 "of seq_len (2048) in schedule.stages[1]. Try 4096 or 6144."},
+        BadCase{"MicroBatchThatDoesNotDivide",
+                "    - {from: 0}\n    - {from: 5, micro_batch: 3, tokens_per_step: 16384}\n",
+                "run.yaml:5:50: schedule.stages[1].tokens_per_step is 16384; it must be a multiple "
+                "of micro_batch x seq_len (3 x 2048) in schedule.stages[1]. Try 12288 or 18432."},
+        BadCase{"MicroBatchOfNone", "    - {from: 0, micro_batch: 0}\n",
+                "run.yaml:4:30: schedule.stages[0].micro_batch is 0; it must be at least 1 and at "
+                "most 2147483647"},
+        BadCase{"NullMicroBatch", "    - {from: 0, micro_batch: null}\n",
+                "run.yaml:4:17: schedule.stages[0].micro_batch is null; it must be a whole number, "
+                "at least 1 and at most 2147483647, or auto"},
         BadCase{"InheritedTokensThatDoNotDivide",
                 "    - {from: 0, tokens_per_step: 6144}\n    - {from: 5, seq_len: 4096}\n",
                 "run.yaml:4:34: schedule.stages[0].tokens_per_step is 6144; it must be a multiple "

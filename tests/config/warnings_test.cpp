@@ -22,6 +22,22 @@ bool warns(const std::string& text, const std::string& part) {
   });
 }
 
+/// What an override of train.micro_batch beside `stages` is warned of.
+std::vector<std::string> warnings_of_an_override(const std::string& stages) {
+  std::vector<std::string> warnings;
+  config_of("eval: {every: 0}\nrun: {device: cpu}\ntrain: {seq_len: 8192}\nschedule: {stages: " +
+                stages + "}\n",
+            {"train.micro_batch=1"}, &warnings);
+  return warnings;
+}
+
+TEST(Warning, AnOverriddenMicroBatchThatNoStageTakesIsTold) {
+  EXPECT_EQ(warnings_of_an_override("[{from: 0, micro_batch: 2}]"),
+            std::vector<std::string>{"override 1: train.micro_batch has no effect: every entry of "
+                                     "schedule.stages has a micro_batch of its own"});
+  EXPECT_TRUE(warnings_of_an_override("[{from: 0, micro_batch: 2}, {from: 5}]").empty());
+}
+
 /// Nothing to warn about.
 const std::string kQuiet = "run: {device: cpu}\ntrain: {seq_len: 8192}\n";
 

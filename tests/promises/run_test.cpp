@@ -165,6 +165,15 @@ TEST_F(TheRun, EvalOnlyFindsTheLossOfTheRun) {
             number_after(metrics("run"), "\"val_loss\":"));
 }
 
+TEST_F(TheRun, FreezesTheMicroBatchesItChose) {
+  ASSERT_EQ(train("run", {"run.stop_after=1"}).code, 75);
+  const Config frozen = parse_config((out("run") / "config.resolved.yaml").string(), {}, nullptr);
+  EXPECT_EQ(frozen.precision.compute, "fp32");
+  EXPECT_EQ(frozen.schedule.stages[0].micro_batch, 13);
+  EXPECT_EQ(frozen.schedule.stages[1].micro_batch, 4);
+  EXPECT_NE(metrics("run").find("\"micro_batch\":13,"), std::string::npos);
+}
+
 TEST_F(TheRun, TheResolvedConfigurationGivesTheSameRun) {
   ASSERT_EQ(train("first").code, 0);
   std::filesystem::copy_file(out("first") / "config.resolved.yaml", folder_ / "run.yaml",

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "config/parse.h"
 #include "support/temp_folder.h"
 
 namespace nsa {
@@ -66,6 +67,58 @@ TEST_F(Metrics, WhatIsNotFiniteIsNullWithAFlag) {
   MetricsFile(path_, std::nullopt).train(row);
   EXPECT_NE(text().find("\"loss\":null,\"grad_norm\":null"), std::string::npos) << text();
   EXPECT_NE(text().find("\"nonfinite\":true"), std::string::npos) << text();
+}
+
+/// The object of the config row of `config`, as text.
+std::string config_row(const fs::path& path, const Config& config) {
+  MetricsFile(path, std::nullopt).config(7, config);
+  return test::slurp(path);
+}
+
+TEST_F(Metrics, TheConfigRowIsAnObjectOfSections) {
+  Config config;
+  config.run.name = "first";
+  const std::string row = config_row(path_, config);
+  const std::string begin =
+      R"({"type":"config","step":7,"fingerprint":)" + std::to_string(config_fingerprint(config)) +
+      R"(,"config":{"run":{"name":"first","out_dir":"out/run","seed":1337,"device":"auto",)" +
+      R"("max_minutes":null,"stop_after":null,"deterministic":true},"model":{)";
+  EXPECT_EQ(row.substr(0, begin.size()), begin);
+}
+
+TEST_F(Metrics, TheConfigRowKeepsTextsAsText) {
+  Config config;
+  config.run.name = "true";
+  config.run.out_dir = "12";
+  EXPECT_NE(config_row(path_, config).find(R"({"name":"true","out_dir":"12",)"), std::string::npos);
+}
+
+TEST_F(Metrics, TheConfigRowHoldsLargeAndSmallNumbers) {
+  Config config;
+  config.run.seed = 18446744073709551615U;
+  config.optim.eps = 1e-9;
+  const std::string row = config_row(path_, config);
+  EXPECT_NE(row.find(R"("seed":18446744073709551615,)"), std::string::npos) << row;
+  EXPECT_NE(row.find(R"("betas":[0.9,0.95],"eps":1e-09,)"), std::string::npos) << row;
+}
+
+TEST_F(Metrics, TheConfigRowHasAMapForEachStage) {
+  Config config;
+  config.schedule.stages = {
+      {.from = {}, .seq_len = 64, .rate = 4, .tokens_per_step = 512, .micro_batch = 8},
+      {.from = {1500, true}, .seq_len = 128, .rate = 8, .tokens_per_step = 512, .micro_batch = {}}};
+  const std::string row = config_row(path_, config);
+  EXPECT_NE(row.find(R"("stages":[{"from":0,"seq_len":64,"rate":4,"tokens_per_step":512,)"
+                     R"("micro_batch":8,"rewarm":0},{"from":"1.500K","seq_len":128,"rate":8,)"
+                     R"("tokens_per_step":512,"micro_batch":"auto","rewarm":0}])"),
+            std::string::npos)
+      << row;
+}
+
+TEST_F(Metrics, AConfigRowWithBytesThatAreNoUtf8IsWritten) {
+  Config config;
+  config.run.name = "a\xff";
+  EXPECT_EQ(config_row(path_, config).find(R"({"type":"config","step":7,)"), 0U);
 }
 
 TEST_F(Metrics, TheEndRowSaysHowItEnded) {

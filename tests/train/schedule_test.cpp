@@ -16,6 +16,7 @@ StageConfig stage_from(StepsOrTokens from, std::int64_t seq_len, std::int64_t ra
           .seq_len = seq_len,
           .rate = rate,
           .tokens_per_step = tokens_per_step,
+          .micro_batch = std::nullopt,
           .rewarm = 0};
 }
 
@@ -251,13 +252,23 @@ INSTANTIATE_TEST_SUITE_P(Table, AutoMicroBatch,
 
 TEST(Schedule, AGivenMicroBatchIsTaken) {
   Config config = plain(1);
-  config.train.micro_batch = 2;
+  config.schedule.stages[0].micro_batch = 2;
   EXPECT_EQ(Schedule(config, 0).at(0).micro_batches, 4);
+}
+
+TEST(Schedule, EachStageHasItsOwnMicroBatch) {
+  Config config = staged();
+  config.schedule.stages[0].micro_batch = 1;
+  config.schedule.stages[2].micro_batch = 2;
+  const Schedule schedule(config, 0);
+  EXPECT_EQ(schedule.at(0).micro_batch, 1);
+  EXPECT_EQ(schedule.at(40).micro_batch, 4);
+  EXPECT_EQ(schedule.at(70).micro_batch, 2);
 }
 
 TEST(Schedule, AMicroBatchThatDoesNotDivideOffersTheNearest) {
   Config config = plain(1);
-  config.train.micro_batch = 3;
+  config.schedule.stages[0].micro_batch = 3;
   try {
     const Schedule schedule(config, 0);
     FAIL();
