@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "core/log.h"
+#include "core/standard_streams.h"
 #include "data/encode.h"
 #include "data/tokenizer_train.h"
 
@@ -123,6 +124,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  nsa::hold_standard_streams();
   try {
     return run(argc, argv);
   } catch (const nsa::Error& error) {
