@@ -11,11 +11,13 @@ constexpr std::int64_t kTokens = 100'001;
 Config config_with_stages(std::int64_t first, std::int64_t second) {
   Config config;
   config.train.steps = 20;
-  config.train.micro_batch = 1;
   config.schedule.lr.warmup = {2, false};
   config.schedule.stages = {{.from = {0, false}, .seq_len = first, .rate = 1},
                             {.from = {10, false}, .seq_len = second, .rate = 4}};
-  for (StageConfig& stage : config.schedule.stages) stage.tokens_per_step = 3840;
+  for (StageConfig& stage : config.schedule.stages) {
+    stage.tokens_per_step = 3840;
+    stage.micro_batch = 1;
+  }
   return config;
 }
 
