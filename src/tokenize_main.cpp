@@ -90,7 +90,10 @@ int run(int argc, char** argv) {
       ->add_option("--out", encode.out,
                    "Prefix of the shards (PREFIX_00000.bin), or a folder for them")
       ->required();
-  encode_command->add_option("--format", format, "Format of the shards")
+  encode_command
+      ->add_option("--format", format,
+                   "Format of the shards: nsa; llmc (.bin, the end mark before each document); "
+                   "megatron (.bin and .idx)")
       ->check(CLI::IsMember({"nsa", "llmc", "megatron"}))
       ->capture_default_str();
   encode_command->add_option("--val-fraction", encode.val_fraction,
@@ -113,9 +116,7 @@ int run(int argc, char** argv) {
   if (train_command->parsed()) {
     run_train(train);
   } else {
-    if (format != "nsa") {
-      nsa::fail_config("--format " + format + " is not in this version; use --format nsa");
-    }
+    encode.format = nsa::shard_format_of(format).value();
     run_encode(encode);
   }
   return static_cast<int>(nsa::ExitCode::kDone);

@@ -7,6 +7,26 @@
 namespace nsa::settings {
 namespace {
 
+void add_separator_keys(std::vector<Key>& keys) {
+  const Section separator(
+      keys, "data.doc_sep.", [](auto& draft) -> auto& { return draft.config.data.doc_sep; });
+  separator.add("id", &DocSeparator::id, {.min = 0, .max = kMaxInt32},
+                "The token between documents, for shards that do not tell where documents start. "
+                "null: none.");
+  const Rules rules{.name = "data.doc_sep.where", .choices = {"before", "after"}};
+  const auto read = [](Draft& draft, const Value& value, const Rules& named) {
+    draft.config.data.doc_sep.before = read_choice(value, named) == 0;
+  };
+  const auto write = [](const Draft& draft) {
+    return std::string(draft.config.data.doc_sep.before ? "before" : "after");
+  };
+  keys.push_back({.rules = rules,
+                  .type = join_or(rules.choices),
+                  .doc = "Whether that token is the first of a document (llm.c) or the last.",
+                  .read = read,
+                  .write = write});
+}
+
 void add_data_keys(std::vector<Key>& keys) {
   const Section data(
       keys, "data.", [](auto& draft) -> auto& { return draft.config.data; });
@@ -17,15 +37,12 @@ void add_data_keys(std::vector<Key>& keys) {
   keys.push_back(later_key("data.mix", {"null"}, "list of {path, weight}, or null",
                            "Several sources by weight in place of data.train."));
   data.add("format", &DataConfig::format,
-           {.choices = {"auto", "nsa"}, .later = {"llmc", "llmq", "megatron", "jsonl"}},
+           {.choices = {"auto", "nsa", "llmc", "megatron"}, .later = {"llmq", "jsonl"}},
            "Format of the shards (docs/formats.md). auto: told from the files.");
   keys.push_back(later_key("data.text_key", {"text"}, "text", "The key of the text in JSONL."));
   data.add("doc_mask", &DataConfig::doc_mask, {},
            "Attention and positions restart at each document.");
-  keys.push_back(later_key("data.doc_sep.id", {"null"}, "whole number, or null",
-                           "The token between documents, for formats without their index."));
-  keys.push_back(later_key("data.doc_sep.where", {"before"}, "before or after",
-                           "Whether that token stands before or after a document."));
+  add_separator_keys(keys);
   keys.push_back(later_key("data.on_bad_line", {"error"}, "error or skip",
                            "What a malformed line of JSONL does."));
   data.add("on_change", &DataConfig::on_change,

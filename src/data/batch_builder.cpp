@@ -26,8 +26,8 @@ BatchBuilder::BatchBuilder(const TokenDataset& data, Device& device, std::int64_
         "BatchBuilder: max_rows out of range");
   if (doc_mask && !data.has_documents()) {
     fail_config("data.doc_mask is true, but " + data.describe() +
-                " does not tell where documents start; encode the text again with nsa_tokenize, or "
-                "set data.doc_mask: false");
+                " does not tell where documents start; set data.doc_sep.id to the token between "
+                "them, encode the text again with nsa_tokenize, or set data.doc_mask: false");
   }
   tokens_.resize(static_cast<std::size_t>(max_rows));
   targets_.resize(static_cast<std::size_t>(max_rows));

@@ -1,11 +1,10 @@
 #include "data/encode.h"
 
-#include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -14,7 +13,10 @@
 #include "core/log.h"
 #include "core/parallel.h"
 #include "core/philox.h"
-#include "data/nsa_shard.h"
+#include "data/llmc_shard.h"
+#include "data/megatron_shard.h"
+#include "data/shard_writer.h"
+#include "data/token_shard.h"
 #include "data/tokenizer.h"
 
 namespace nsa {
@@ -37,6 +39,11 @@ void check_options(const EncodeOptions& options) {
   if (options.shard_tokens < 1) {
     fail_config(fmt::format("--shard-tokens is {}; it must be at least 1", options.shard_tokens));
   }
+  if (options.format == ShardFormat::kLlmc && options.shard_tokens > kLlmcMostTokens) {
+    fail_config(
+        fmt::format("--shard-tokens is {}; a shard of --format llmc counts at most {} tokens",
+                    options.shard_tokens, kLlmcMostTokens));
+  }
 }
 
 /// The name of shard `number` of a split.
@@ -47,10 +54,19 @@ std::string shard_path(const std::string& out, const std::string& split, std::in
   return fmt::format("{}{:05}.bin", stem, number);
 }
 
-bool is_nsa_shard(const std::string& path) {
-  std::array<char, NsaShardHeader::kMagic.size()> magic{};
-  std::ifstream file(path, std::ios::binary);
-  return file.read(magic.data(), magic.size()) && magic == NsaShardHeader::kMagic;
+/// Whether a shard stands there, of whatever format: no other file is ours to remove.
+bool is_shard(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  const std::optional<ShardFormat> format = find_format(path);
+  return format &&
+         (*format != ShardFormat::kMegatron || is_megatron_index(megatron_index_path(path)));
+}
+
+/// Removes the index that an earlier run left beside `path`, which gets other tokens now.
+void remove_index(const std::string& path) {
+  const std::string index = megatron_index_path(path);
+  if (is_megatron_index(index)) fs::remove(index);
 }
 
 /// Writes the shards of one split, complete but not yet under their names.
@@ -65,9 +81,9 @@ class SplitWriter {
     const auto count = static_cast<std::int64_t>(ids.size());
     if (shard_ && shard_->tokens() + count > options_.shard_tokens) close_shard();
     if (!shard_) {
-      const auto number = static_cast<std::int64_t>(finished_.size());
-      shard_ =
-          std::make_unique<NsaShardWriter>(shard_path(options_.out, result_.name, number), label_);
+      const auto number = shards_;
+      shard_ = make_shard_writer(options_.format, shard_path(options_.out, result_.name, number),
+                                 label_);
     }
     shard_->add_document(ids);
     ++result_.documents;
@@ -76,7 +92,8 @@ class SplitWriter {
 
   void close_shard() {
     if (!shard_) return;
-    finished_.push_back(shard_->finish());
+    for (AtomicFile& file : shard_->finish()) finished_.push_back(std::move(file));
+    ++shards_;
     shard_.reset();
   }
 
@@ -84,13 +101,16 @@ class SplitWriter {
   /// glob over the shards must not mix two runs. Returns how many were removed.
   std::int64_t commit() {
     for (AtomicFile& file : finished_) {
+      const bool is_tokens = file.path().ends_with(".bin");
+      if (is_tokens) remove_index(file.path());
       file.commit();
-      result_.shards.push_back(file.path());
+      if (is_tokens) result_.shards.push_back(file.path());
     }
     std::int64_t removed = 0;
-    for (auto number = static_cast<std::int64_t>(finished_.size());; ++number) {
+    for (std::int64_t number = shards_;; ++number) {
       const std::string stale = shard_path(options_.out, result_.name, number);
-      if (!is_nsa_shard(stale) || !fs::remove(stale)) return removed;
+      if (!is_shard(stale) || !fs::remove(stale)) return removed;
+      remove_index(stale);
       ++removed;
     }
   }
@@ -101,15 +121,21 @@ class SplitWriter {
   const EncodeOptions& options_;
   ShardLabel label_;
   EncodedSplit result_;
-  std::unique_ptr<NsaShardWriter> shard_;
+  std::unique_ptr<ShardWriter> shard_;
+  std::int64_t shards_ = 0;  ///< closed
   std::vector<AtomicFile> finished_;
 };
 
 /// Gathers documents, encodes a batch of them on all cores and hands them on in order.
 class Encoder {
  public:
-  Encoder(const Tokenizer& tokenizer, std::function<void(std::span<const std::int32_t>)> sink)
-      : tokenizer_(tokenizer), sink_(std::move(sink)), pool_(WorkerPool::default_threads()) {}
+  /// `mark_before`: the end mark of the document before stands at the start of each.
+  Encoder(const Tokenizer& tokenizer, bool mark_before,
+          std::function<void(std::span<const std::int32_t>)> sink)
+      : tokenizer_(tokenizer),
+        mark_before_(mark_before),
+        sink_(std::move(sink)),
+        pool_(WorkerPool::default_threads()) {}
 
   void add(std::string_view text) {
     texts_.emplace_back(text);
@@ -128,7 +154,8 @@ class Encoder {
         ++without_tokens_;
         continue;
       }
-      ids.push_back(static_cast<std::int32_t>(tokenizer_.eos_id()));
+      ids.insert(mark_before_ ? ids.begin() : ids.end(),
+                 static_cast<std::int32_t>(tokenizer_.eos_id()));
       sink_(ids);
     }
     texts_.clear();
@@ -143,6 +170,7 @@ class Encoder {
 
  private:
   const Tokenizer& tokenizer_;
+  bool mark_before_;
   std::function<void(std::span<const std::int32_t>)> sink_;
   WorkerPool pool_;
   std::vector<std::string> texts_;
@@ -209,7 +237,8 @@ EncodeReport encode_corpus(const EncodeOptions& options) {
   SplitWriter train(options, split ? "train" : "", label);
   SplitWriter val(options, "val", label);
   std::int64_t documents = 0;
-  Encoder encoder(tokenizer, [&](std::span<const std::int32_t> ids) {
+  const bool mark_before = options.format == ShardFormat::kLlmc;
+  Encoder encoder(tokenizer, mark_before, [&](std::span<const std::int32_t> ids) {
     (is_validation(documents++, options.val_fraction) ? val : train).add(ids);
   });
   EncodeReport report;

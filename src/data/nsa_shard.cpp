@@ -17,13 +17,6 @@ static_assert(std::endian::native == std::endian::little);
 namespace {
 
 constexpr std::int64_t kHeaderBytes = sizeof(NsaShardHeader);
-constexpr std::int64_t kStartsAlignment = 8;
-
-/// Where the document starts stand: after the ids, 8-byte aligned.
-constexpr std::int64_t starts_offset(std::int64_t tokens, std::int64_t id_bytes) {
-  const std::int64_t end = kHeaderBytes + tokens * id_bytes;
-  return (end + kStartsAlignment - 1) / kStartsAlignment * kStartsAlignment;
-}
 
 void check_header(const std::string& path, const NsaShardHeader& header) {
   if (header.version != NsaShardHeader::kVersion) {
@@ -78,46 +71,6 @@ void check_starts(const TokenShard& shard) {
 
 }  // namespace
 
-NsaShardWriter::NsaShardWriter(const std::string& path, const ShardLabel& label) : file_(path) {
-  header_.id_bytes = static_cast<std::uint32_t>(id_bytes_for(label.vocab_size));
-  header_.vocab_size = label.vocab_size;
-  header_.tokenizer = label.tokenizer;
-  header_.eos_id = static_cast<std::int32_t>(label.eos_id);
-  file_.write(&header_, kHeaderBytes);
-}
-
-void NsaShardWriter::add_document(std::span<const std::int32_t> ids) {
-  for (const std::int32_t id : ids) {
-    if (id < 0 || id >= header_.vocab_size) {
-      fail_data(fmt::format("{}: token id {} is outside the vocabulary of {}", file_.path(), id,
-                            header_.vocab_size));
-    }
-  }
-  if (ids.empty()) return;
-  starts_.push_back(header_.tokens);
-  const auto count = static_cast<std::int64_t>(ids.size());
-  if (header_.id_bytes == 2) {
-    narrow_.resize(ids.size());
-    std::transform(ids.begin(), ids.end(), narrow_.begin(),
-                   [](std::int32_t id) { return static_cast<std::uint16_t>(id); });
-    file_.write(narrow_.data(), count * 2);
-  } else {
-    file_.write(ids.data(), count * 4);
-  }
-  header_.tokens += count;
-}
-
-AtomicFile NsaShardWriter::finish() {
-  constexpr std::array<char, kStartsAlignment> kZeros{};
-  const std::int64_t end = kHeaderBytes + header_.tokens * header_.id_bytes;
-  file_.write(kZeros.data(), starts_offset(header_.tokens, header_.id_bytes) - end);
-  file_.write(starts_.data(), documents() * kStartsAlignment);
-  header_.documents = documents();
-  file_.write_at(0, &header_, kHeaderBytes);
-  file_.close();
-  return std::move(file_);
-}
-
 TokenShard open_nsa_shard(const std::string& path, MappedFile file) {
   const std::span<const std::byte> bytes = file.bytes();
   const auto size = static_cast<std::int64_t>(bytes.size());
@@ -130,8 +83,8 @@ TokenShard open_nsa_shard(const std::string& path, MappedFile file) {
   NsaShardHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   check_header(path, header);
-  const std::int64_t at = starts_offset(header.tokens, header.id_bytes);
-  const std::int64_t wanted = at + header.documents * kStartsAlignment;
+  const std::int64_t at = nsa_starts_offset(header.tokens, header.id_bytes);
+  const std::int64_t wanted = at + header.documents * kNsaStartsAlignment;
   if (size != wanted) {
     fail_data(
         fmt::format("{}: is {} bytes long, but its header ({} tokens of {} bytes, {} "

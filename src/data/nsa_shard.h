@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/atomic_file.h"
+#include "data/shard_writer.h"
 #include "data/token_shard.h"
 
 namespace nsa {
@@ -33,36 +34,31 @@ struct NsaShardHeader {
 };
 static_assert(sizeof(NsaShardHeader) == 64);
 
-/// What a shard says of its tokens besides their number.
-struct ShardLabel {
-  std::int64_t vocab_size = 0;
-  std::uint32_t tokenizer = 0;
-  std::int64_t eos_id = -1;
-};
-
 /// Bytes per id: ids up to 65,535 need two.
 constexpr std::int64_t id_bytes_for(std::int64_t vocab_size) {
   return vocab_size <= 65536 ? 2 : 4;
 }
 
+inline constexpr std::int64_t kNsaStartsAlignment = 8;
+/// Where the document starts stand: after the ids, aligned.
+constexpr std::int64_t nsa_starts_offset(std::int64_t tokens, std::int64_t id_bytes) {
+  const std::int64_t end = static_cast<std::int64_t>(sizeof(NsaShardHeader)) + tokens * id_bytes;
+  return (end + kNsaStartsAlignment - 1) / kNsaStartsAlignment * kNsaStartsAlignment;
+}
+
 /// Streams documents into one shard; holds 8 bytes per document in memory.
-class NsaShardWriter {
+class NsaShardWriter : public ShardWriter {
  public:
   NsaShardWriter(const std::string& path, const ShardLabel& label);
 
-  /// Appends one document. Throws Error (code 3) for an id outside the vocabulary.
-  void add_document(std::span<const std::int32_t> ids);
-  std::int64_t tokens() const { return header_.tokens; }
-  std::int64_t documents() const { return static_cast<std::int64_t>(starts_.size()); }
-  /// Completes the file and gives it away, still to be committed, so that a set of shards can
-  /// appear together.
-  AtomicFile finish();
+  void add_document(std::span<const std::int32_t> ids) override;
+  std::int64_t tokens() const override { return header_.tokens; }
+  std::vector<AtomicFile> finish() override;
 
  private:
   AtomicFile file_;
   NsaShardHeader header_;
   std::vector<std::int64_t> starts_;
-  std::vector<std::uint16_t> narrow_;
 };
 
 /// Reads a mapped file that starts with the magic. Throws Error (code 3) naming the file, what was

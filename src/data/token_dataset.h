@@ -4,33 +4,59 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/shard_format.h"
+
 namespace nsa {
+
+/// The token between documents, for shards whose format does not tell where documents start.
+struct Separator {
+  std::int64_t id = -1;
+  /// Whether it is the first token of the document behind it (llm.c), or the last of the one
+  /// before.
+  bool before = true;
+};
+
+struct DatasetOptions {
+  std::optional<ShardFormat> format{};   ///< what every shard must be; empty: told from the files
+  std::optional<Separator> separator{};  ///< empty: none
+};
 
 /// What the first pass over every token found.
 struct TokenStatistics {
   std::int64_t tokens = 0;
-  std::int64_t documents = 0;  ///< 0: the format has none
+  /// Documents with tokens; a part at an end of the data counts too. 0: unknown.
+  std::int64_t documents = 0;
+  std::int64_t empty_documents = 0;  ///< in the document indices, without tokens, left out
+  std::int64_t separators = 0;       ///< tokens that are the separator, where there is no index
   std::int64_t largest_id = 0;
   double unigram_entropy = 0;  ///< nats per token of the empirical distribution
 };
 
 class TokenDataset {
  public:
-  /// Opens every file that `patterns` (paths or globs) name, sorted. Throws Error (code 3), naming
-  /// the pattern or file and what is wrong, also for a glob without a match (near misses are
-  /// listed).
-  explicit TokenDataset(const std::vector<std::string>& patterns);
+  /// Opens every file that `patterns` (paths or globs) name, sorted. A Megatron pair is named by
+  /// its .bin, its .idx or both, or by the path that they share without suffix. Throws Error (code
+  /// 3), naming the pattern or file and what is wrong, also for a glob without a match (near misses
+  /// are listed).
+  explicit TokenDataset(const std::vector<std::string>& patterns,
+                        const DatasetOptions& options = {});
   ~TokenDataset();
+  TokenDataset(const TokenDataset&) = delete;
+  TokenDataset& operator=(const TokenDataset&) = delete;
   TokenDataset(TokenDataset&&) noexcept;
   TokenDataset& operator=(TokenDataset&&) noexcept;
 
   std::int64_t tokens() const;
   std::int64_t shards() const;
+  /// Whether every shard tells where documents start, by an index or by the separator.
   bool has_documents() const;
+  /// Whether every shard has an index, so that a separator has no effect.
+  bool has_index() const;
   /// Vocabulary size as the shards' headers tell it (0: unknown).
   std::int64_t vocab_size() const;
   /// Tokenizer::fingerprint of the model that made the shards (0: unknown). One data set has one.
@@ -52,8 +78,12 @@ class TokenDataset {
  private:
   struct Shard;
   const Shard& shard_of(std::int64_t position) const;
+  void separated_starts(const Shard& shard, std::int64_t begin, std::int64_t end,
+                        std::vector<std::int32_t>& out) const;
+  void count_documents(TokenStatistics& statistics) const;
 
-  std::vector<std::unique_ptr<Shard>> shards_;  ///< ascending in `begin`, none empty
+  std::vector<std::unique_ptr<Shard>> shards_;  ///< ascending in `begin`
+  std::optional<Separator> separator_;
 };
 
 }  // namespace nsa

@@ -21,10 +21,14 @@ namespace {
 
 void print_set(const char* name, const TokenDataset& data, const TokenStatistics& found) {
   const std::string documents = found.documents > 0 ? grouped(found.documents) : "unknown";
+  const std::string empty =
+      found.empty_documents == 0
+          ? ""
+          : fmt::format(" (and {} without tokens, left out)", grouped(found.empty_documents));
   log::info(
-      fmt::format("{}: {} tokens in {} shard(s), {} documents, largest id {}, unigram "
+      fmt::format("{}: {} tokens in {} shard(s), {} documents{}, largest id {}, unigram "
                   "entropy {:.9g} nats/token",
-                  name, grouped(found.tokens), data.shards(), documents, found.largest_id,
+                  name, grouped(found.tokens), data.shards(), documents, empty, found.largest_id,
                   found.unigram_entropy));
 }
 

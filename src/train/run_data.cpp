@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "core/log.h"
 
 namespace nsa {
 namespace {
@@ -34,6 +35,26 @@ void check_vocabulary(const TokenDataset& data, const char* key, const ModelConf
       key, data.vocab_size(), model.vocab_size, data.vocab_size()));
 }
 
+DatasetOptions dataset_options(const Config& config) {
+  const DocSeparator& wanted = config.data.doc_sep;
+  if (!wanted.id) return {.format = shard_format_of(config.data.format)};
+  if (*wanted.id >= config.model.vocab_size) {
+    fail_config(fmt::format(
+        "data.doc_sep.id is {}, outside model.vocab_size = {}; name the token that stands between "
+        "documents, for example 50256 for the GPT-2 tokenizer",
+        *wanted.id, config.model.vocab_size));
+  }
+  return {.format = shard_format_of(config.data.format),
+          .separator = Separator{.id = *wanted.id, .before = wanted.before}};
+}
+
+void warn_of_no_separator(const TokenDataset& data, const TokenStatistics& found, const char* key,
+                          const DocSeparator& wanted) {
+  if (!wanted.id || data.has_index() || found.separators > 0) return;
+  log::warn(fmt::format("data.doc_sep.id = {} stands nowhere in {}, so its tokens are one document",
+                        *wanted.id, key));
+}
+
 }  // namespace
 
 std::optional<double> RunData::unigram_nats() const {
@@ -42,20 +63,26 @@ std::optional<double> RunData::unigram_nats() const {
 
 RunData open_data(const Config& config) {
   std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(config);
-  RunData data{.train = TokenDataset(config.data.train),
+  const DatasetOptions options = dataset_options(config);
+  RunData data{.train = TokenDataset(config.data.train, options),
                .val = std::nullopt,
                .train_found = std::nullopt,
                .val_found = std::nullopt,
                .tokenizer = std::move(tokenizer)};
   check_vocabulary(data.train, "data.train", config.model);
   if (!config.data.val.empty()) {
-    data.val.emplace(config.data.val);
+    data.val.emplace(config.data.val, options);
     check_vocabulary(*data.val, "data.val", config.model);
     // Read even where check_tokens is off: the entropy that the loss is held against comes from it.
     data.val_found = data.val->check_tokens(config.model.vocab_size);
+    warn_of_no_separator(*data.val, *data.val_found, "data.val", config.data.doc_sep);
   }
   if (config.data.check_tokens) {
     data.train_found = data.train.check_tokens(config.model.vocab_size);
+    warn_of_no_separator(data.train, *data.train_found, "data.train", config.data.doc_sep);
+  }
+  if (config.data.doc_sep.id && data.train.has_index() && (!data.val || data.val->has_index())) {
+    log::warn("data.doc_sep.id changes nothing: all shards tell where their documents start");
   }
   return data;
 }

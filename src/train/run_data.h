@@ -24,8 +24,9 @@ struct RunData {
 };
 
 /// Opens what the configuration names. Throws Error: code 2 for a tokenizer, or shards made by one,
-/// with more tokens than model.vocab_size, and for samples without a tokenizer; code 3 for files
-/// that are missing or malformed, and for a token id out of range (every token is read once).
+/// with more tokens than model.vocab_size, for a data.doc_sep.id outside it, and for samples
+/// without a tokenizer; code 3 for files that are missing or malformed, and for a token id out of
+/// range (every token is read once).
 RunData open_data(const Config& config);
 
 }  // namespace nsa

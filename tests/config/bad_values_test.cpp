@@ -144,6 +144,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "run.yaml:2:15: run.device is cuda:x; it must be auto, cpu, cuda or cuda:N"}),
     case_name);
 
+TEST(BadDataValue, WordsOfTheDataAreListed) {
+  EXPECT_EQ(refusal_of("", {"data.format=csv"}),
+            "override 1: data.format is csv; it must be auto, nsa, llmc or megatron");
+  EXPECT_EQ(refusal_of("", {"data.doc_sep.where=between"}),
+            "override 1: data.doc_sep.where is between; it must be before or after");
+  EXPECT_EQ(refusal_of("", {"data.doc_sep.id=-1"}),
+            "override 1: data.doc_sep.id is -1; it must be at least 0 and at most 2147483647");
+}
+
 struct LaterCase {
   std::string key;
   std::string value;
@@ -161,9 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
     Table, OfAnotherVersion,
     testing::Values(LaterCase{"run.deterministic", "false"},
                     LaterCase{"data.mix", "[{path: x, weight: 1}]"},
-                    LaterCase{"data.format", "llmc"}, LaterCase{"data.format", "jsonl"},
-                    LaterCase{"data.text_key", "body"}, LaterCase{"data.doc_sep.id", "0"},
-                    LaterCase{"data.doc_sep.where", "after"}, LaterCase{"data.on_bad_line", "skip"},
+                    LaterCase{"data.format", "llmq"}, LaterCase{"data.format", "jsonl"},
+                    LaterCase{"data.text_key", "body"}, LaterCase{"data.on_bad_line", "skip"},
                     LaterCase{"model.init_from", "x"}, LaterCase{"optim.name", "muon"},
                     LaterCase{"precision.compute", "bf16"}, LaterCase{"precision.compute", "fp16"},
                     LaterCase{"precision.master", "bf16"},

@@ -25,8 +25,8 @@ attention:
   select: {block: 32, top_n: 7, initial: 2, local: 3}
   window: 100
   share_kv: true
-data: {train: [a b.bin, "c:d.bin"], val: [v.bin], format: nsa, doc_mask: true, on_change: ignore,
-       shuffle: false, check_tokens: false}
+data: {train: [a b.bin, "c:d.bin"], val: [v.bin], format: llmc, doc_mask: true, on_change: ignore,
+       doc_sep: {id: 9, where: after}, shuffle: false, check_tokens: false}
 tokenizer: {model: "null", eos_id: 3}
 train: {seq_len: 64, tokens_per_step: 1024, micro_batch: 2, epochs: 0.1}
 optim: {lr: 0.1, betas: [0.123456789012345, 0.3], eps: 1e-9, weight_decay: 0, clip: 0, z_loss: 1e-4}

@@ -154,6 +154,27 @@ TEST(Encode, ShardsOfALongerEarlierRunAreRemoved) {
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"a_00000.bin", "a_notes.bin"}));
 }
 
+TEST(Encode, NoIndexOfAnEarlierRunStaysBesideOtherTokens) {
+  const TempFolder folder;
+  EncodeOptions options = options_for(test_corpus().file("text"), folder.file("a"));
+  options.shard_tokens = 3000;
+  options.format = ShardFormat::kMegatron;
+  const EncodedSplit pairs = encode_corpus(options).splits[0];
+  ASSERT_GT(pairs.shards.size(), 1U);
+  EXPECT_EQ(names_in(folder.path()).size(), 2 * pairs.shards.size());
+  options.shard_tokens = 1'000'000;
+  options.format = ShardFormat::kLlmc;
+  EXPECT_EQ(encode_corpus(options).replaced, static_cast<std::int64_t>(pairs.shards.size()) - 1);
+  EXPECT_EQ(names_in(folder.path()), std::set<std::string>{"a_00000.bin"});
+}
+
+TEST(Encode, EveryFormatKeepsTheDocuments) {
+  const TempFolder folder;
+  EncodeOptions options = options_for(test_corpus().file("text"), folder.file("a"));
+  options.format = ShardFormat::kMegatron;
+  EXPECT_EQ(documents_of(encode_corpus(options).splits[0].shards), all_texts());
+}
+
 TEST(Encode, AFailureLeavesNothingNewAndTheOldShardsWhole) {
   const TempFolder folder;
   encode_corpus(options_for(test_corpus().file("text"), folder.file("a")));

@@ -1,10 +1,12 @@
 // The program itself, as a user runs it.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sys/wait.h>
 
 #include "data/corpora.h"
+#include "data/shards.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
 #include "support/files.h"
@@ -84,13 +86,48 @@ TEST(NsaTokenize, RefusesWrongUsageWithCodeTwo) {
   expect_refused(tokenize(folder, encode + "--format arrow"), 2, "--format");
 }
 
-TEST(NsaTokenize, RefusesFormatsThatAreNotInThisVersion) {
+TEST(NsaTokenize, AllFormatsHoldTheSameTokens) {
   const TempFolder folder;
-  for (const char* format : {"llmc", "megatron"}) {
-    expect_refused(
-        tokenize(folder, std::string("encode --model m --in x --out y --format ") + format), 2,
-        "not in this version");
+  for (const char* format : {"nsa", "llmc", "megatron"}) {
+    const Outcome run =
+        tokenize(folder, "encode --model " + test_corpus().file("tok.model") + " --in " +
+                             test_corpus().file("text") + " --out " + folder.file(format) +
+                             " --shard-tokens 2K --format " + format);
+    EXPECT_EQ(run.code, 0) << run.errors;
   }
+  const TokenDataset nsa({folder.file("nsa_*.bin")});
+  const auto end = static_cast<std::int32_t>(Tokenizer(test_corpus().file("tok.model")).eos_id());
+  const TokenDataset llmc({folder.file("llmc_*.bin")},
+                          {.format = ShardFormat::kLlmc, .separator = Separator{.id = end}});
+  const TokenDataset megatron({folder.file("megatron_*.bin")}, {.format = ShardFormat::kMegatron});
+  const auto tokens_of = [](const TokenDataset& data) {
+    Ids ids(static_cast<std::size_t>(data.tokens()));
+    data.read(0, ids);
+    return ids;
+  };
+  const auto starts_of = [](const TokenDataset& data) {
+    Ids starts;
+    data.document_starts(0, data.tokens(), starts);
+    return starts;
+  };
+  EXPECT_GT(nsa.shards(), 1);
+  EXPECT_EQ(tokens_of(megatron), tokens_of(nsa));
+  EXPECT_EQ(starts_of(megatron), starts_of(nsa));
+  // The mark moves from behind each document to its start: the stream turns by one token.
+  Ids turned = tokens_of(nsa);
+  std::rotate(turned.begin(), turned.end() - 1, turned.end());
+  EXPECT_EQ(tokens_of(llmc), turned);
+  EXPECT_EQ(starts_of(llmc), starts_of(nsa));
+  for (const TokenDataset* data : {&nsa, &llmc, &megatron}) {
+    EXPECT_EQ(data->check_tokens(kTestVocabulary).documents, 40);
+  }
+}
+
+TEST(NsaTokenize, RefusesMoreTokensAShardThanLlmcCounts) {
+  const TempFolder folder;
+  const std::string encode = "encode --model m --in x --out y --format llmc --shard-tokens ";
+  expect_refused(tokenize(folder, encode + "2147483648"), 2, "at most 2147483647");
+  expect_refused(tokenize(folder, encode + "2147483647"), 3, "m");
 }
 
 TEST(NsaTokenize, RefusesDataWithCodeThree) {

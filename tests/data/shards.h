@@ -8,6 +8,7 @@
 
 #include "core/philox.h"
 #include "data/nsa_shard.h"
+#include "data/shard_writer.h"
 
 namespace nsa::test {
 
@@ -15,11 +16,11 @@ using Ids = std::vector<std::int32_t>;
 
 /// Writes documents as one shard.
 inline void write_shard(const std::string& path, const std::vector<Ids>& documents,
-                        const ShardLabel& label = {
-                            .vocab_size = 512, .tokenizer = 7, .eos_id = 1}) {
-  NsaShardWriter writer(path, label);
-  for (const Ids& document : documents) writer.add_document(document);
-  writer.finish().commit();
+                        const ShardLabel& label = {.vocab_size = 512, .tokenizer = 7, .eos_id = 1},
+                        ShardFormat format = ShardFormat::kNsa) {
+  const auto writer = make_shard_writer(format, path, label);
+  for (const Ids& document : documents) writer->add_document(document);
+  for (AtomicFile& file : writer->finish()) file.commit();
 }
 
 /// Token p of the joined data has id p, so that a row tells where it came from.
