@@ -64,7 +64,7 @@ std::string plain_number(double value) {
 std::string range_text(const Rules& rules) {
   const bool below = std::isfinite(rules.min);
   const bool above = std::isfinite(rules.max);
-  const std::string least =
+  std::string least =
       (rules.open ? "greater than " : "at least ") + (below ? plain_number(rules.min) : "");
   if (below && above) return least + " and at most " + plain_number(rules.max);
   if (below) return least;
