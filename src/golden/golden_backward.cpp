@@ -11,7 +11,7 @@ void GoldenRun::differentiate_gates() {
   if (golden_.is_layer()) {
     const Tensor dy = input("d_y");
     const Tensor dflat = work_.result({tokens(), width});
-    const Tensor dweight = work_.zeros({golden_.model_dim, width});
+    const Tensor dweight = work_.gradients({golden_.model_dim, width});
     ops_.run(MatmulBackwardInput{.dx = dflat, .dout = dy, .weight = input("w_o")});
     ops_.run(MatmulBackwardWeight{
         .dweight = dweight, .dout = dy, .x = combined_.reshape({tokens(), width})});
@@ -21,7 +21,7 @@ void GoldenRun::differentiate_gates() {
     dout_ = work_.upload({tokens(), golden_.heads, golden_.v_dim}, golden_.file.values("in.d_out"));
   }
   dlogits_ = per_query(3);
-  dbias_ = work_.zeros({3 * golden_.heads});
+  dbias_ = work_.gradients({3 * golden_.heads});
   deltas_ = statistics({tokens(), golden_.heads, 3});
   ops_.run(GateBackward{.dlogits = dlogits_,
                         .dbias = dbias_,
@@ -86,8 +86,8 @@ std::vector<double> GoldenRun::turned_back(std::vector<double> rows) const {
 PhiWeights GoldenRun::phi_gradients(const PhiWeights& weights) {
   const auto like = [&](const Tensor& weight) {
     if (!weight.defined()) return Tensor();
-    return weight.rank() == 1 ? work_.zeros({weight.dim(0)})
-                              : work_.zeros({weight.dim(0), weight.dim(1)});
+    return weight.rank() == 1 ? work_.gradients({weight.dim(0)})
+                              : work_.gradients({weight.dim(0), weight.dim(1)});
   };
   return {.theta = like(weights.theta),
           .position = like(weights.position),
@@ -154,7 +154,7 @@ void GoldenRun::differentiate_projection() {
     return;
   }
   const Tensor dx = work_.result({tokens(), golden_.model_dim});
-  const Tensor dweight = work_.zeros({columns_, golden_.model_dim});
+  const Tensor dweight = work_.gradients({columns_, golden_.model_dim});
   ops_.run(MatmulBackwardInput{.dx = dx, .dout = dprojection, .weight = weight_});
   ops_.run(MatmulBackwardWeight{.dweight = dweight, .dout = dprojection, .x = x_});
   near("grad.x", dx);

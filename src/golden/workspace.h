@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/bf16.h"
 #include "core/buffer.h"
 #include "core/device.h"
 #include "core/tensor.h"
@@ -37,20 +38,24 @@ class Workspace {
       case DType::kI32:
         copy_in<std::int32_t>(tensor, values);
         break;
+      case DType::kBF16:
+        copy_in<std::uint16_t>(tensor, rounded_to_bf16(values));
+        break;
     }
     return tensor;
   }
-  /// For gradients that are added to.
-  Tensor zeros(std::initializer_list<std::int64_t> shape) {
-    const Tensor tensor = take(dtype_, shape);
-    device_->fill_zero(tensor.data(), tensor.bytes());
-    return tensor;
+  Tensor zeros(std::initializer_list<std::int64_t> shape) { return zeros(dtype_, shape); }
+  /// Of weights, which are added to.
+  Tensor gradients(std::initializer_list<std::int64_t> shape) {
+    return zeros(grad_dtype(dtype_), shape);
   }
   /// For results: full of NaN, so that what an op leaves unwritten shows.
-  Tensor result(std::initializer_list<std::int64_t> shape) {
-    const std::int64_t size = Tensor(nullptr, dtype_, shape).size();
-    return upload(shape, std::vector<double>(static_cast<std::size_t>(size),
-                                             std::numeric_limits<double>::quiet_NaN()));
+  Tensor result(std::initializer_list<std::int64_t> shape) { return result(dtype_, shape); }
+  Tensor result(DType dtype, std::initializer_list<std::int64_t> shape) {
+    const std::int64_t size = Tensor(nullptr, dtype, shape).size();
+    return upload(dtype, shape,
+                  std::vector<double>(static_cast<std::size_t>(size),
+                                      std::numeric_limits<double>::quiet_NaN()));
   }
   std::vector<double> download(const Tensor& tensor) {
     switch (tensor.dtype()) {
@@ -60,11 +65,29 @@ class Workspace {
         return copy_out<double>(tensor);
       case DType::kI32:
         return copy_out<std::int32_t>(tensor);
+      case DType::kBF16:
+        return widened(copy_out<std::uint16_t>(tensor));
     }
     return {};
   }
 
  private:
+  /// Each element the bits of a bf16.
+  static std::vector<double> rounded_to_bf16(const std::vector<double>& values) {
+    std::vector<double> bits;
+    bits.reserve(values.size());
+    for (const double value : values) bits.push_back(to_bf16(static_cast<float>(value)));
+    return bits;
+  }
+  static std::vector<double> widened(std::vector<double> bits) {
+    for (double& value : bits) value = from_bf16(static_cast<std::uint16_t>(value));
+    return bits;
+  }
+  Tensor zeros(DType dtype, std::initializer_list<std::int64_t> shape) {
+    const Tensor tensor = take(dtype, shape);
+    device_->fill_zero(tensor.data(), tensor.bytes());
+    return tensor;
+  }
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape) {
     // One byte at least: a tensor without elements must still be a defined one.
     const std::int64_t bytes = Tensor(nullptr, dtype, shape).bytes();

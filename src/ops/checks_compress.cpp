@@ -58,7 +58,8 @@ void check_compress(const FieldChecks& checks, const Op& op, const char* name, c
 
 bool same_optional(const Tensor& gradient, const Tensor& weight) {
   if (!weight.defined()) return !gradient.defined();
-  return gradient.defined() && gradient.dtype() == weight.dtype() && gradient.same_shape(weight);
+  return gradient.defined() && gradient.dtype() == grad_dtype(weight.dtype()) &&
+         gradient.same_shape(weight);
 }
 
 template <class Branches>
@@ -120,7 +121,7 @@ void GateBackward::check() const {
   checks.is("dlogits", dlogits, dout.dtype(), {tokens, heads, 3});
   checks.is("deltas", deltas, stat_dtype(dout.dtype()), {tokens, heads, 3});
   checks.is("gates", gates, stat_dtype(dout.dtype()), {tokens, heads, 3});
-  checks.is("dbias", dbias, dout.dtype(), {3 * heads});
+  checks.is("dbias", dbias, grad_dtype(dout.dtype()), {3 * heads});
 }
 
 }  // namespace nsa

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ops/cast.h"
 #include "ops/check_fields.h"
 #include "ops/embedding.h"
 #include "ops/loss.h"
@@ -32,7 +33,7 @@ void MatmulBackwardWeight::check() const {
   op.leads("dout", dout, 2);
   op.leads("x", x, 2);
   op.is("x", x, dout.dtype(), {dout.dim(0), x.dim(1)});
-  op.is("dweight", dweight, dout.dtype(), {dout.dim(1), x.dim(1)});
+  op.is("dweight", dweight, grad_dtype(dout.dtype()), {dout.dim(1), x.dim(1)});
 }
 
 void ResidualNormForward::check() const {
@@ -62,7 +63,7 @@ void ResidualNormBackward::check() const {
   const std::int64_t dim = residual.dim(1);
   op.that(dim >= 1, "residual must have at least one column");
   op.is("dresidual", dresidual, type, {rows, dim});
-  op.is("dweight", dweight, type, {dim});
+  op.is("dweight", dweight, grad_dtype(type), {dim});
   op.is("dy", dy, type, {rows, dim});
   op.is("rstd", rstd, stat_dtype(type), {rows});
   op.is("weight", weight, type, {dim});
@@ -151,8 +152,8 @@ void SplitRopeBackward::check() const {
   op.that(layout.gate_logits.defined() || !dgate_logits.defined(),
           "dgate_logits is given for a layout without gates");
   if (layout.q_norm.defined()) {
-    op.is("dq_norm", dq_norm, type, {e.dim});
-    op.is("dk_norm", dk_norm, type, {layout.k_norm.dim(0), e.dim});
+    op.is("dq_norm", dq_norm, grad_dtype(type), {e.dim});
+    op.is("dk_norm", dk_norm, grad_dtype(type), {layout.k_norm.dim(0), e.dim});
     op.is("layout.projection", layout.projection, type, {e.tokens, e.columns});
   } else {
     op.absent("dq_norm (layout.q_norm is undefined)", dq_norm);
@@ -183,9 +184,9 @@ void EmbeddingForward::check() const {
 
 void EmbeddingBackward::check() const {
   const FieldChecks op("EmbeddingBackward");
-  op.leads("dtable", dtable, 2);
   op.leads("dout", dout, 2);
-  op.is("dout", dout, dtable.dtype(), {dout.dim(0), dtable.dim(1)});
+  op.leads("dtable", dtable, 2);
+  op.is("dtable", dtable, grad_dtype(dout.dtype()), {dtable.dim(0), dout.dim(1)});
   op.is("tokens", tokens, DType::kI32, {dout.dim(0)});
 }
 
@@ -206,8 +207,15 @@ void LinearCrossEntropy::check() const {
   op.is_or_absent("token_loss", token_loss, stat_dtype(type), {rows});
   op.that(dx.defined() == dweight.defined(), "dx and dweight must be given together");
   op.is_or_absent("dx", dx, type, {rows, x.dim(1)});
-  op.is_or_absent("dweight", dweight, type, {vocabulary, x.dim(1)});
+  op.is_or_absent("dweight", dweight, grad_dtype(type), {vocabulary, x.dim(1)});
   op.that(z_loss >= 0, "z_loss must not be negative");
+}
+
+void Cast::check() const {
+  const FieldChecks op("Cast");
+  op.leads("in", in, 1);
+  op.leads("out", out, 1);
+  op.that(in.size() == out.size(), "in and out must have as many elements");
 }
 
 void SumSquares::check() const {
@@ -221,7 +229,9 @@ void AdamW::check() const {
   op.leads("master", master, 1);
   const DType type = master.dtype();
   const std::int64_t count = master.dim(0);
-  op.is("weights", weights, type, {count});
+  op.leads("weights", weights, 1);
+  op.that(grad_dtype(weights.dtype()) == type, "master must have the type of gradients");
+  op.is("weights", weights, weights.dtype(), {count});
   op.is("m", m, type, {count});
   op.is("v", v, type, {count});
   op.is("grad", grad, type, {count});

@@ -16,7 +16,7 @@ struct EmbeddingForward {
 
 /// dtable[tokens[r]] += dout[r], the rows of one token in ascending r: deterministic.
 struct EmbeddingBackward {
-  Tensor dtable;  ///< in/out [vocabulary, dim], added to
+  Tensor dtable;  ///< in/out [vocabulary, dim], grad dtype, added to
   Tensor dout;    ///< in  [rows, dim]
   Tensor tokens;  ///< in  [rows], i32
   void check() const;

@@ -25,7 +25,7 @@ struct GateCombineForward {
 /// undefined branches. One pass makes what all three branch backwards need.
 struct GateBackward {
   Tensor dlogits;                  ///< out [tokens, heads, 3], dtype of dout
-  Tensor dbias;                    ///< in/out [3 * heads], added to
+  Tensor dbias;                    ///< in/out [3 * heads], grad dtype, added to
   Tensor deltas;                   ///< out [tokens, heads, 3], stat dtype
   Tensor dout;                     ///< in  [tokens, heads, v_dim]
   std::array<Tensor, 3> branches;  ///< in  [tokens, heads, v_dim]

@@ -14,7 +14,7 @@ struct LinearCrossEntropy {
   Tensor
       token_loss;  ///< out [rows], stat dtype, optional: ce of each row, 0 where there is no target
   Tensor dx;       ///< out [rows, dim], optional, overwritten
-  Tensor dweight;  ///< in/out [vocabulary, dim], defined iff dx is; added to
+  Tensor dweight;  ///< in/out [vocabulary, dim], grad dtype, defined iff dx is; added to
   Tensor x;        ///< in  [rows, dim]
   Tensor weight;   ///< in  [vocabulary, dim]
   Tensor targets;  ///< in  [rows], i32, kIgnoredTarget where there is none

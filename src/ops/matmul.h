@@ -24,7 +24,7 @@ struct MatmulBackwardInput {
 
 /// dweight += dout^T * x
 struct MatmulBackwardWeight {
-  Tensor dweight;  ///< in/out [n, k], added to
+  Tensor dweight;  ///< in/out [n, k], grad dtype, added to
   Tensor dout;     ///< in     [rows, n]
   Tensor x;        ///< in     [rows, k]
   void check() const;

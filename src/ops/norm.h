@@ -23,7 +23,7 @@ struct ResidualNormForward {
 /// dresidual += d(norm)/d(residual_out). The gradient of `delta` is then dresidual itself.
 struct ResidualNormBackward {
   Tensor dresidual;        ///< in/out [rows, dim], added to (or overwritten, see `accumulate`)
-  Tensor dweight;          ///< in/out [dim], added to
+  Tensor dweight;          ///< in/out [dim], grad dtype, added to
   Tensor dy;               ///< in  [rows, dim]
   Tensor residual;         ///< in  [rows, dim], what was normalised (residual_out)
   Tensor rstd;             ///< in  [rows], stat dtype

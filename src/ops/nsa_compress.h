@@ -58,7 +58,7 @@ struct CompressForward {
 /// Gradients of the above. phi is evaluated again: it is cheap, and nothing is saved for it.
 struct CompressBackward {
   Tensor dx;            ///< out [tokens, kv_heads, dim], overwritten; 0 for tokens in no block
-  PhiWeights dweights;  ///< in/out, added to; undefined with `bypass`
+  PhiWeights dweights;  ///< in/out, grad dtype, added to; undefined with `bypass`
   Tensor dout;          ///< in  [compressed_rows, kv_heads, dim]
   Tensor x;             ///< in  [tokens, kv_heads, dim]
   Phi phi = Phi::kPoolMlp;

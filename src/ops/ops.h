@@ -3,6 +3,7 @@
 // The instruction set: every op of a training step, one overload each. src/ops/cpu and kernels/
 // implement it; the model is written once against it.
 
+#include "ops/cast.h"
 #include "ops/dense_attention.h"
 #include "ops/embedding.h"
 #include "ops/gate.h"
@@ -60,6 +61,7 @@ class Ops {
   virtual void apply(const DenseAttentionForward&) = 0;
   virtual void apply(const DenseAttentionBackward&) = 0;
 
+  virtual void apply(const Cast&) = 0;
   virtual void apply(const SumSquares&) = 0;
   virtual void apply(const AdamW&) = 0;
 };

@@ -33,7 +33,7 @@ struct AdamWRange {
 /// Source: Loshchilov and Hutter, arXiv 1711.05101.
 struct AdamW {
   Tensor weights;          ///< out [count]; may be `master` itself when the types agree
-  Tensor master;           ///< in/out [count]
+  Tensor master;           ///< in/out [count], the grad dtype of the weights, as all below
   Tensor m;                ///< in/out [count]
   Tensor v;                ///< in/out [count]
   Tensor grad;             ///< in  [count]

@@ -44,8 +44,9 @@ struct SplitRopeForward {
 /// the forward op, whose tensors tell the columns (their contents are not read).
 struct SplitRopeBackward {
   Tensor dprojection;            ///< out [tokens, columns], overwritten
-  Tensor dq_norm;                ///< in/out [head_dim], added to; iff layout.q_norm is defined
-  Tensor dk_norm;                ///< in/out shape of k_norm, added to
+  Tensor dq_norm;                ///< in/out [head_dim], grad dtype, added to; iff layout.q_norm is
+                                 ///< defined
+  Tensor dk_norm;                ///< in/out shape of k_norm, grad dtype, added to
   Tensor dq;                     ///< in  [tokens, heads, head_dim], with respect to the rotated q
   std::array<KvPair, 3> dpairs;  ///< in  separate buffers also under share_kv; summed here
   Tensor dgate_logits;           ///< in  [tokens, heads, 3]

@@ -13,19 +13,16 @@ Tensor part(const Tensor& flat, std::int64_t begin, std::int64_t count) {
 }  // namespace
 
 ParameterStore::ParameterStore(const Layout& layout, Backend& backend, DType compute)
-    : layout_(layout), device_(backend.device.get()), dtype_(compute) {
-  check(compute == DType::kF32 || compute == DType::kF64, "ParameterStore: not a floating type");
-  const std::int64_t elements = layout_.size();
-  const std::int64_t bytes = elements * size_of(dtype_);
-  for (Buffer* buffer : {&weights_, &gradients_, &m_, &v_}) {
-    *buffer = Buffer(*device_, bytes);
-    device_->fill_zero(buffer->data(), bytes);
-  }
-  weights_view_ = weights_.view(dtype_, {elements});
-  gradients_view_ = gradients_.view(dtype_, {elements});
-  master_view_ = weights_view_;
-  m_view_ = m_.view(dtype_, {elements});
-  v_view_ = v_.view(dtype_, {elements});
+    : layout_(layout),
+      device_(backend.device.get()),
+      ops_(backend.ops.get()),
+      dtype_(compute),
+      weights_view_(zeros(weights_, compute)),
+      gradients_view_(zeros(gradients_, master_dtype())),
+      master_view_(compute == master_dtype() ? weights_view_ : zeros(master_, master_dtype())),
+      m_view_(zeros(m_, master_dtype())),
+      v_view_(zeros(v_, master_dtype())) {
+  check(compute != DType::kI32, "ParameterStore: not a floating type");
   updates_.assign(layout_.parameters().size(), 0);
 }
 
@@ -50,9 +47,15 @@ void ParameterStore::zero_gradients() {
 }
 
 void ParameterStore::publish() {
-  // Both element types there are keep weights and master in one buffer: what was loaded is what the
-  // model reads.
-  check(weights_view_.data() == master_view_.data(), "ParameterStore: weights are a copy");
+  if (weights_view_.data() == master_view_.data()) return;
+  ops_->run(Cast{.out = weights_view_, .in = master_view_});
+}
+
+Tensor ParameterStore::zeros(Buffer& buffer, DType dtype) {
+  const std::int64_t elements = layout_.size();
+  buffer = Buffer(*device_, elements * size_of(dtype));
+  device_->fill_zero(buffer.data(), elements * size_of(dtype));
+  return buffer.view(dtype, {elements});
 }
 
 Tensor ParameterStore::view(const Tensor& flat, const std::string& name) const {

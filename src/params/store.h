@@ -13,14 +13,16 @@
 namespace nsa {
 
 /// Owns, for the whole run: weights (what the model computes with), gradients, master, m, v, each
-/// layout.size() elements. When compute and master types agree, weights and master are one buffer.
+/// layout.size() elements. When compute and master types agree, weights and master are one buffer;
+/// bf16 weights are copies of fp32 masters.
 class ParameterStore {
  public:
-  /// Everything zero. `compute` is kF32 or kF64; master and optimiser state have the same type.
+  /// Everything zero. Gradients, master and optimiser state have grad_dtype(compute).
   ParameterStore(const Layout& layout, Backend& backend, DType compute);
 
   const Layout& layout() const { return layout_; }
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return dtype_; }  ///< of the weights
+  DType master_dtype() const { return grad_dtype(dtype_); }
 
   /// Initial weights: element i of parameter p is a function of (seed, name of p, i) alone.
   void initialize(std::uint64_t seed);
@@ -45,17 +47,19 @@ class ParameterStore {
   const std::vector<std::int64_t>& updates() const { return updates_; }
 
   void zero_gradients();
-  /// After master was loaded: weights = master.
+  /// After master was written: weights = master, rounded.
   void publish();
 
  private:
+  Tensor zeros(Buffer& buffer, DType dtype);
   Tensor view(const Tensor& flat, const std::string& name) const;
   Tensor fused_view(const Tensor& flat, const std::string& first, const std::string& last) const;
 
   Layout layout_;
   Device* device_;
+  Ops* ops_;
   DType dtype_;
-  Buffer weights_, gradients_, m_, v_;
+  Buffer weights_, master_, gradients_, m_, v_;
   Tensor weights_view_, gradients_view_, master_view_, m_view_, v_view_;
   std::vector<std::int64_t> updates_;
 };

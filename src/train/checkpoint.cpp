@@ -64,7 +64,7 @@ Manifest write_tensors(const fs::path& folder, const ParameterStore& store, Devi
   const Layout& layout = store.layout();
   Manifest manifest;
   manifest.layout = layout.fingerprint();
-  manifest.dtype = store.dtype();
+  manifest.dtype = store.master_dtype();
   std::vector<char> piece(static_cast<std::size_t>(kPieceBytes));
   DurableFile file(folder / kTensorFile);
   for (std::size_t i = 0; i < layout.buckets().size(); ++i) {
@@ -123,7 +123,7 @@ std::string checkpoint_name(std::int64_t step) {
 
 std::int64_t checkpoint_bytes(const Layout& layout, DType dtype) {
   constexpr std::int64_t kManifestBytesPerParameter = 256;
-  return 3 * layout.size() * size_of(dtype) +
+  return 3 * layout.size() * size_of(grad_dtype(dtype)) +
          kManifestBytesPerParameter * static_cast<std::int64_t>(layout.parameters().size()) +
          (std::int64_t{1} << 16);
 }
@@ -210,11 +210,11 @@ void check_same_model(const Manifest& manifest, const ParameterStore& store) {
   if (manifest.layout != layout.fingerprint()) {
     fail_checkpoint("the checkpoint's parameters are laid out in another way" + advice);
   }
-  if (manifest.dtype != store.dtype()) {
+  if (manifest.dtype != store.master_dtype()) {
     fail_checkpoint(
         fmt::format("the checkpoint holds {}, but the run computes in {}; set "
                     "precision.compute accordingly",
-                    name_of(manifest.dtype), name_of(store.dtype())));
+                    name_of(manifest.dtype), name_of(store.master_dtype())));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/bf16.h"
 #include "core/philox.h"
 
 namespace nsa {
@@ -32,6 +33,30 @@ std::int32_t sample_token(std::span<const double> logits, double temperature, st
   return ids.back();
 }
 
+namespace {
+
+/// The elements of a floating tensor, whatever its type.
+std::vector<double> read_back(Device& device, const Tensor& tensor) {
+  const auto fetch = [&]<class T>(std::vector<T> host) {
+    device.copy_to_host(host.data(), tensor.data(), tensor.bytes());
+    return host;
+  };
+  const auto count = static_cast<std::size_t>(tensor.size());
+  std::vector<double> values(count);
+  if (tensor.dtype() == DType::kBF16) {
+    const auto bits = fetch(std::vector<std::uint16_t>(count));
+    std::transform(bits.begin(), bits.end(), values.begin(), from_bf16);
+  } else {
+    with_float(tensor.dtype(), [&]<class T>() {
+      const auto host = fetch(std::vector<T>(count));
+      values.assign(host.begin(), host.end());
+    });
+  }
+  return values;
+}
+
+}  // namespace
+
 Sampler::Sampler(Workshop& shop)
     : shop_(&shop), batch_(*shop.backend.device, shop.schedule.page()) {}
 
@@ -39,12 +64,7 @@ std::vector<double> Sampler::next_logits(const std::vector<std::int32_t>& tokens
                                          const NsaGeometry& geometry) {
   const auto rows = static_cast<std::int64_t>(tokens.size());
   const Tensor logits = shop_->model.logits(batch_.make(tokens, rows), geometry, rows - 1);
-  std::vector<double> values;
-  with_float(logits.dtype(), [&]<class T>() {
-    std::vector<T> host(static_cast<std::size_t>(logits.size()));
-    shop_->backend.device->copy_to_host(host.data(), logits.data(), logits.bytes());
-    values.assign(host.begin(), host.end());
-  });
+  std::vector<double> values = read_back(*shop_->backend.device, logits);
   // A padded model vocabulary has rows that no text stands behind.
   values.resize(static_cast<std::size_t>(shop_->data.tokenizer->vocab_size()));
   return values;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/batch.h"
+#include "core/bf16.h"
 #include "core/philox.h"
 #include "core/tensor.h"
 
@@ -35,6 +36,8 @@ class Owned {
         return tensor_.as<double>()[i];
       case DType::kI32:
         return tensor_.as<std::int32_t>()[i];
+      case DType::kBF16:
+        return from_bf16(static_cast<const std::uint16_t*>(tensor_.data())[i]);
     }
     return 0;
   }
@@ -48,6 +51,9 @@ class Owned {
         break;
       case DType::kI32:
         tensor_.as<std::int32_t>()[i] = static_cast<std::int32_t>(value);
+        break;
+      case DType::kBF16:
+        static_cast<std::uint16_t*>(tensor_.data())[i] = to_bf16(static_cast<float>(value));
         break;
     }
   }

@@ -44,6 +44,7 @@ class CpuOps final : public Ops {
   void apply(const GateBackward& op) override;
   void apply(const DenseAttentionForward& op) override;
   void apply(const DenseAttentionBackward& op) override;
+  void apply(const Cast& op) override;
   void apply(const SumSquares& op) override;
   void apply(const AdamW& op) override;
 
