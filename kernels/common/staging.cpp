@@ -1,0 +1,44 @@
+#include "kernels/common/staging.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/common/check.h"
+
+namespace nsa::cuda {
+namespace {
+
+constexpr std::int64_t kLeast = std::int64_t{1} << 16;
+
+}  // namespace
+
+Staging::~Staging() {
+  for (Slot& slot : slots_) {
+    if (slot.copied != nullptr) cudaEventDestroy(slot.copied);
+    if (slot.memory != nullptr) cudaFreeHost(slot.memory);
+  }
+}
+
+void Staging::upload(void* device, const void* host, std::int64_t bytes) {
+  if (bytes == 0) return;
+  Slot& slot = slots_[next_];
+  next_ = (next_ + 1) % slots_.size();
+  if (slot.copied == nullptr) {
+    check(cudaEventCreateWithFlags(&slot.copied, cudaEventDisableTiming));
+  } else {
+    check(cudaEventSynchronize(slot.copied));
+  }
+  if (slot.capacity < bytes) {
+    if (slot.memory != nullptr) check(cudaFreeHost(slot.memory));
+    slot.memory = nullptr;
+    slot.capacity = std::max(kLeast, 2 * bytes);
+    check(
+        cudaHostAlloc(&slot.memory, static_cast<std::size_t>(slot.capacity), cudaHostAllocDefault));
+  }
+  std::memcpy(slot.memory, host, static_cast<std::size_t>(bytes));
+  check(cudaMemcpyAsync(device, slot.memory, static_cast<std::size_t>(bytes),
+                        cudaMemcpyHostToDevice, stream_));
+  check(cudaEventRecord(slot.copied, stream_));
+}
+
+}  // namespace nsa::cuda

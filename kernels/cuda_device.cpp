@@ -1,0 +1,120 @@
+#include "kernels/cuda_device.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "kernels/common/check.h"
+
+namespace nsa::cuda {
+namespace {
+
+/// The oldest chip whose instructions the kernels use.
+constexpr int kLeastMajor = 8;
+
+/// How many GPUs there are; throws where the answer is none, with what to do.
+int count_devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    int runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    const auto version = [](int number) {
+      return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+    };
+    fail_config("run.device asks for cuda, but " +
+                (driver == 0 ? std::string("no NVIDIA driver is loaded")
+                             : "the NVIDIA driver knows CUDA up to " + version(driver) +
+                                   " and this program needs " + version(runtime)) +
+                "; install a newer driver, or use device: cpu");
+  }
+  if (status != cudaSuccess || count == 0) {
+    fail_config(std::string("run.device asks for cuda, but there is no usable NVIDIA GPU") +
+                (status == cudaSuccess || status == cudaErrorNoDevice
+                     ? std::string()
+                     : std::string(" (") + cudaGetErrorString(status) + ")") +
+                "; use device: cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  return count;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int index) : index_(index) {
+  const int count = count_devices();
+  if (index >= count) {
+    fail_config("run.device is cuda:" + std::to_string(index) + ", but this machine shows " +
+                std::to_string(count) + " GPU" + (count == 1 ? "" : "s") +
+                "; the last one is cuda:" + std::to_string(count - 1));
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index));
+  name_ = properties.name;
+  if (properties.major < kLeastMajor) {
+    fail_config("GPU " + std::to_string(index) + " (" + name_ + ") has compute capability " +
+                std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                "; at least 8.0 is needed (A100, RTX 30 or newer)");
+  }
+  check(cudaSetDevice(index));
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+CudaDevice::~CudaDevice() {
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void CudaDevice::copy_from_host(void* to, const void* host, std::int64_t bytes) {
+  if (bytes == 0) return;
+  check(
+      cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));
+  check(cudaStreamSynchronize(stream_));  // the host memory is the caller's again
+}
+
+void CudaDevice::copy_to_host(void* host, const void* from, std::int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
+                        stream_));
+  check(cudaStreamSynchronize(stream_));
+}
+
+void CudaDevice::copy(void* to, const void* from, std::int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                        stream_));
+}
+
+void CudaDevice::fill_zero(void* data, std::int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), stream_));
+}
+
+void CudaDevice::synchronize() {
+  check(cudaStreamSynchronize(stream_));
+}
+
+void* CudaDevice::do_allocate(std::int64_t bytes) {
+  void* data = nullptr;
+  check(cudaSetDevice(index_));
+  const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the error is told here, once
+    std::size_t free = 0;
+    std::size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    fail_runtime("out of memory on GPU " + std::to_string(index_) + ": " +
+                 std::to_string(bytes >> 20) + " MiB more are needed beside the " +
+                 std::to_string(allocated_bytes() >> 20) + " MiB in use, and " +
+                 std::to_string(free >> 20) + " of " + std::to_string(total >> 20) +
+                 " MiB are free; lower train.micro_batch or train.seq_len, or set "
+                 "memory.recompute: full (--plan shows what is needed)");
+  }
+  check(status);
+  return data;
+}
+
+void CudaDevice::do_release(void* data) noexcept {
+  cudaFree(data);
+}
+
+}  // namespace nsa::cuda

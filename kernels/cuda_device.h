@@ -1,0 +1,39 @@
+#pragma once
+
+// The memory of one GPU and the stream that all its work is queued on.
+
+#include <cuda_runtime_api.h>
+
+#include "core/device.h"
+
+namespace nsa::cuda {
+
+/// One GPU. Copies from and to the host and all ops are queued on one stream, in order.
+class CudaDevice final : public Device {
+ public:
+  /// Throws Error (exit code 2) where GPU `index` is not there or cannot be used.
+  explicit CudaDevice(int index);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+
+  std::string name() const override { return name_; }
+  void copy_from_host(void* to, const void* host, std::int64_t bytes) override;
+  void copy_to_host(void* host, const void* from, std::int64_t bytes) override;
+  void copy(void* to, const void* from, std::int64_t bytes) override;
+  void fill_zero(void* data, std::int64_t bytes) override;
+  void synchronize() override;
+
+ protected:
+  void* do_allocate(std::int64_t bytes) override;
+  void do_release(void* data) noexcept override;
+
+ private:
+  int index_;
+  std::string name_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace nsa::cuda

@@ -1,0 +1,52 @@
+#pragma once
+
+// Matrix products through cuBLASLt.
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "core/buffer.h"
+#include "core/device.h"
+#include "core/tensor.h"
+
+namespace nsa::cuda {
+
+/// out [m, n] (+)= a * b, row-major; fp32 or bf16 operands, fp32 sums. The workspace is allocated
+/// once; the algorithm of a shape is asked for once, and is the same in every run.
+class MatmulEngine {
+ public:
+  MatmulEngine(Device& device, cudaStream_t stream);
+  ~MatmulEngine();
+  MatmulEngine(const MatmulEngine&) = delete;
+  MatmulEngine& operator=(const MatmulEngine&) = delete;
+
+  /// Row-major operands: `a` is [m, k], or [k, m] when transposed; `b` is [k, n], or [n, k] when
+  /// transposed. `out` [m, n] has the operands' type or fp32.
+  struct Product {
+    Tensor out;
+    Tensor a;
+    Tensor b;
+    bool transpose_a = false;
+    bool transpose_b = false;
+    bool accumulate = false;  ///< out is added to
+  };
+  void run(const Product& product);
+
+ private:
+  /// What decides the algorithm: m, n, k, transposes, types, accumulation.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int>;
+  struct Plan;
+
+  const Plan& plan_of(const Product& product);
+
+  cudaStream_t stream_;
+  cublasLtHandle_t handle_ = nullptr;
+  Buffer workspace_;
+  std::map<Key, Plan*> plans_;
+};
+
+}  // namespace nsa::cuda
