@@ -20,16 +20,15 @@ struct Options {
 };
 
 std::vector<nsa::DType> element_types(const Options& options) {
-  if (options.device != "cpu") {
-    nsa::fail_config("--device is '" + options.device +
-                     "', which is not in this version of nsa_golden; use cpu");
+  const bool on_cpu = options.device == "cpu";
+  const std::vector<nsa::DType> offered = {nsa::DType::kF32,
+                                           on_cpu ? nsa::DType::kF64 : nsa::DType::kBF16};
+  if (options.dtype.empty()) return offered;
+  for (const nsa::DType dtype : offered) {
+    if (options.dtype == nsa::name_of(dtype)) return {dtype};
   }
-  if (options.dtype.empty()) return {nsa::DType::kF32, nsa::DType::kF64};
-  if (options.dtype == "fp32") return {nsa::DType::kF32};
-  if (options.dtype == "fp64") return {nsa::DType::kF64};
-  nsa::fail_config("--dtype is '" + options.dtype +
-                   (options.dtype == "bf16" ? "', which is not in this version; use fp32 or fp64"
-                                            : "'; it must be fp32 or fp64"));
+  nsa::fail_config("--dtype is '" + options.dtype + "'; on " + options.device +
+                   " it must be fp32 or " + nsa::name_of(offered.back()));
 }
 
 /// The exit code: that of the first unreadable file, else 1 where a comparison failed.
@@ -64,8 +63,9 @@ int main(int argc, char** argv) {
     Options options;
     CLI::App app("Golden files through the ops: forward and every gradient", "nsa_golden");
     app.add_option("PATH", options.paths, "golden files, or folders of *.safetensors")->required();
-    app.add_option("--device", options.device, "cpu")->capture_default_str();
-    app.add_option("--dtype", options.dtype, "fp32 or fp64 (default: both)");
+    app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
+    app.add_option("--dtype", options.dtype,
+                   "fp32, and fp64 on the cpu or bf16 on cuda (default: both)");
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -169,7 +169,7 @@ struct ScheduleConfig {
 };
 
 struct PrecisionConfig {
-  std::string compute = "auto";  ///< auto | fp32 | fp64 (cpu, tests); bf16 needs cuda
+  std::string compute = "auto";  ///< auto | fp32 | fp64 (cpu alone) | bf16 (cuda alone)
   std::string master = "fp32";
   std::string grad_accum = "fp32";
   std::string optim_states = "fp32";

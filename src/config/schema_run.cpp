@@ -9,8 +9,8 @@ void add_machine_keys(std::vector<Key>& keys) {
   const Section precision(
       keys, "precision.", [](auto& draft) -> auto& { return draft.config.precision; });
   precision.add("compute", &PrecisionConfig::compute,
-                {.choices = {"auto", "fp32", "fp64"}, .later = {"bf16", "fp16"}, .shared = false},
-                "Type of weights and activations. auto: fp32 on the CPU.");
+                {.choices = {"auto", "fp32", "fp64", "bf16"}, .later = {"fp16"}, .shared = false},
+                "Type of weights and activations. auto: bf16 on cuda, fp32 on the CPU.");
   keys.push_back(
       later_key("precision.master", {"fp32"}, "fp32", "Type of the optimiser's weights."));
   keys.push_back(

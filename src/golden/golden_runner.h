@@ -10,7 +10,7 @@
 
 namespace nsa {
 
-/// Runs a file in fp32 or fp64. Skipped: documents of differing compression rates, which no stage
+/// Runs a file in fp32, fp64 (cpu) or bf16 (cuda). Skipped: documents of differing compression rates, which no stage
 /// of a run has.
 GoldenResult run_golden(Backend& backend, const GoldenCase& golden, DType dtype);
 

@@ -54,11 +54,13 @@ Plan make_plan(const Config& config) {
 }
 
 MemoryPlan memory_of(const Plan& plan) {
-  const std::int64_t flat = plan.layout.size() * size_of(plan.dtype);
+  const DType master = grad_dtype(plan.dtype);
+  const std::int64_t flat = plan.layout.size() * size_of(master);
   const auto most =
       std::max_element(plan.activations.begin(), plan.activations.end(),
                        [](const auto& a, const auto& b) { return a.arena < b.arena; });
-  return {.weights = flat,
+  return {.weights = plan.layout.size() * size_of(plan.dtype),
+          .master = master == plan.dtype ? 0 : flat,
           .gradients = flat,
           .m = flat,
           .v = flat,
@@ -197,12 +199,14 @@ std::string memory_lines(const Plan& plan) {
   }
   return fmt::format(
              "memory    {} (and scratch of ops, a few MiB a thread), in {}\n"
-             "  weights      {:>12}  master weights are the same memory\n"
+             "  weights      {:>12}  {}\n"
              "  gradients    {:>12}\n"
              "  m            {:>12}\n"
              "  v            {:>12}\n"
              "  activations  {:>12}  by stage: {}; {} of the largest are a chunk of logits\n",
              size_text(memory.total()), name_of(plan.dtype), size_text(memory.weights),
+             memory.master == 0 ? "master weights are the same memory"
+                                : "and master weights in fp32 " + size_text(memory.master),
              size_text(memory.gradients), size_text(memory.m), size_text(memory.v),
              size_text(memory.activations), by_stage, size_text(memory.logits)) +
          recompute_line(plan);

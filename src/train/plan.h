@@ -12,13 +12,14 @@ namespace nsa {
 /// Memory of a run by class, in bytes. Exact for what lives as long as the run; the scratch of ops
 /// (a few MiB a thread) and the tokens of a batch come on top.
 struct MemoryPlan {
-  std::int64_t weights = 0;  ///< the master weights are these
+  std::int64_t weights = 0;
+  std::int64_t master = 0;  ///< 0 where the weights are their own masters
   std::int64_t gradients = 0;
   std::int64_t m = 0;
   std::int64_t v = 0;
   std::int64_t activations = 0;  ///< of the stage that needs most
   std::int64_t logits = 0;       ///< the chunk of logits inside the activations
-  std::int64_t total() const { return weights + gradients + m + v + activations; }
+  std::int64_t total() const { return weights + master + gradients + m + v + activations; }
 };
 
 /// Throws Error as plan_report does.

@@ -74,10 +74,10 @@ std::vector<std::string> schedule_lines(const Workshop& shop) {
 }
 
 std::string memory_line(const Workshop& shop) {
-  const std::int64_t flat = shop.store.layout().size() * size_of(shop.store.dtype());
+  const std::int64_t flat = shop.store.m().bytes();
   return fmt::format(
       "memory    weights {}, gradients {}, m {}, v {}, activations {}; {} allocated in all",
-      size_text(flat), size_text(flat), size_text(flat), size_text(flat),
+      size_text(shop.store.weights().bytes()), size_text(flat), size_text(flat), size_text(flat),
       size_text(shop.model.activation_bytes()), size_text(shop.backend.device->allocated_bytes()));
 }
 

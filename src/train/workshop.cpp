@@ -26,17 +26,21 @@ Workshop::Plan plan_run(const Config& config) {
 
 Config with_choices(Config config) {
   if (config.run.device == "auto") config.run.device = cuda_available() ? "cuda" : "cpu";
-  if (config.precision.compute == "auto") config.precision.compute = "fp32";
+  if (config.precision.compute == "auto") {
+    config.precision.compute = config.run.device == "cpu" ? "fp32" : "bf16";
+  }
   for (StageConfig& stage : config.schedule.stages) stage.micro_batch = micro_batch_of(stage);
   config.train.micro_batch = config.schedule.stages.front().micro_batch;
   return config;
 }
 
 DType compute_dtype(const Config& config) {
+  const bool on_cpu = config.run.device == "cpu";
   if (config.precision.compute == "fp32") return DType::kF32;
-  if (config.precision.compute == "fp64") return DType::kF64;
+  if (config.precision.compute == "fp64" && on_cpu) return DType::kF64;
+  if (config.precision.compute == "bf16" && !on_cpu) return DType::kBF16;
   fail_config("precision.compute is '" + config.precision.compute + "'; on " + config.run.device +
-              " it must be auto, fp32 or fp64");
+              " it must be auto, fp32 or " + (on_cpu ? "fp64" : "bf16"));
 }
 
 std::vector<MicroShape> shapes_of(const Schedule& schedule) {

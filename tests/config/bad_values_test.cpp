@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
                     LaterCase{"data.format", "llmq"}, LaterCase{"data.format", "jsonl"},
                     LaterCase{"data.text_key", "body"}, LaterCase{"data.on_bad_line", "skip"},
                     LaterCase{"model.init_from", "x"}, LaterCase{"optim.name", "muon"},
-                    LaterCase{"precision.compute", "bf16"}, LaterCase{"precision.compute", "fp16"},
+                    LaterCase{"precision.compute", "fp16"},
                     LaterCase{"precision.master", "bf16"},
                     LaterCase{"precision.grad_accum", "bf16"},
                     LaterCase{"precision.optim_states", "bf16"}, LaterCase{"memory.offload", "cpu"},
