@@ -10,8 +10,8 @@
 
 namespace nsa {
 
-/// Runs a file in fp32, fp64 (cpu) or bf16 (cuda). Skipped: documents of differing compression rates, which no stage
-/// of a run has.
+/// Runs a file in fp32, fp64 (cpu) or bf16 (cuda). Skipped: documents of differing compression
+/// rates, which no stage of a run has.
 GoldenResult run_golden(Backend& backend, const GoldenCase& golden, DType dtype);
 
 /// The files that `paths` name: a file stands for itself, a folder for its *.safetensors in order

@@ -74,7 +74,8 @@ void ParameterStore::initialize(std::uint64_t seed) {
   for (const Parameter& parameter : layout_.parameters()) {
     const std::uint64_t key = mix(mix(seed) ^ hash_of(parameter.name));
     const Tensor master = view(master_view_, parameter.name);
-    with_float(master_dtype(), [&]<class T>() { write<T>(master, parameter, key, *device_, pool); });
+    with_float(master_dtype(),
+               [&]<class T>() { write<T>(master, parameter, key, *device_, pool); });
   }
   publish();
 }
