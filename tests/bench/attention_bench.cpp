@@ -1,6 +1,7 @@
 #include "bench/attention_bench.h"
 
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "bench/attention_case.h"
@@ -8,7 +9,6 @@
 #include "bench/roof.h"
 #include "bench/timing.h"
 #include "core/format.h"
-#include "core/parallel.h"
 
 namespace nsa::bench {
 namespace {
@@ -36,18 +36,19 @@ struct Times {
 struct Results {
   double nsa_forward = 0, nsa_both = 0;      ///< ms
   double dense_forward = 0, dense_both = 0;  ///< ms
-  double sgemm_gflops = 0;
+  double gemm_gflops = 0;
+  std::int64_t gemm_extent = 0;
   std::size_t rounds = 0;
 };
 
 Results measure(Backend& backend, const BenchShape& shape) {
-  BenchData data(*backend.device);
+  BenchData data(*backend.device, shape.dtype);
   const NsaCase nsa(shape, data);
   const DenseCase dense(shape, data);
   Times().add_round(backend, dense);  // touches all memory, fills caches and scratch
   Times().add_round(backend, nsa);
-  SgemmMeter sgemm(backend);
-  std::vector<double> sgemm_gflops;
+  GemmMeter gemm(backend, shape.dtype);
+  std::vector<double> gemm_gflops;
   Times nsa_times;
   Times dense_times;
   double spent = 0;
@@ -55,13 +56,14 @@ Results measure(Backend& backend, const BenchShape& shape) {
     if (round >= kFewestRounds && spent > kEnoughMilliseconds) break;
     spent += dense_times.add_round(backend, dense);
     spent += nsa_times.add_round(backend, nsa);
-    sgemm_gflops.push_back(sgemm.measure());
+    gemm_gflops.push_back(gemm.measure());
   }
   return {.nsa_forward = median(nsa_times.forward),
           .nsa_both = median(nsa_times.both),
           .dense_forward = median(dense_times.forward),
           .dense_both = median(dense_times.both),
-          .sgemm_gflops = median(sgemm_gflops),
+          .gemm_gflops = median(gemm_gflops),
+          .gemm_extent = gemm.extent(),
           .rounds = nsa_times.both.size()};
 }
 
@@ -83,19 +85,20 @@ void print_json(const BenchShape& shape, const Results& r) {
   const std::string text =
       line("nsa", r.nsa_forward, r.nsa_both) + line("dense", r.dense_forward, r.dense_both) +
       fmt::format(
-          R"({{"kind":"speedup","fwd":{:.6g},"fwd_bwd":{:.6g},"dense_gflops":{:.6g},"sgemm_gflops":{:.6g}}})"
+          R"({{"kind":"speedup","fwd":{:.6g},"fwd_bwd":{:.6g},"dense_gflops":{:.6g},"{}_gflops":{:.6g}}})"
           "\n",
           r.dense_forward / r.nsa_forward, r.dense_both / r.nsa_both, dense_model_gflops(shape, r),
-          r.sgemm_gflops);
+          gemm_name(shape.dtype), r.gemm_gflops);
   std::fputs(text.c_str(), stdout);
 }
 
-void print_table(const BenchShape& shape, const Results& r) {
+void print_table(const Backend& backend, const BenchShape& shape, const Results& r) {
+  const std::string gemm = gemm_name(shape.dtype);
   const NsaGeometry& g = shape.geometry;
   const auto line = [&r](const char* kind, double forward, double both, double flops) {
     const double rate = gflops(flops, both);
     return fmt::format("  {:<6}  {:>9.2f}  {:>10.2f}  {:>17.1f}  {:>8.0f} %\n", kind, forward, both,
-                       rate, 100 * rate / r.sgemm_gflops);
+                       rate, 100 * rate / r.gemm_gflops);
   };
   const double nsa_flops =
       NsaCase::executed_forward_flops(shape) + NsaCase::executed_backward_flops(shape);
@@ -104,20 +107,20 @@ void print_table(const BenchShape& shape, const Results& r) {
   const double model = dense_model_gflops(shape, r);
   const std::string text =
       fmt::format(
-          "attention over {} tokens: {} heads, {} kv heads, head dim {}; fp32, {} threads; median "
+          "attention over {} tokens: {} heads, {} kv heads, head dim {}; {}; median "
           "of {} rounds\n"
           "nsa: rate {}, overlap {}, block {}, top_n {}, window {}\n"
           "  {:<6}  {:>9}  {:>10}  {:>17}  {:>10}\n",
-          shape.seq, shape.heads, shape.kv_heads, shape.head_dim, WorkerPool::default_threads(),
+          shape.seq, shape.heads, shape.kv_heads, shape.head_dim, setting(backend, shape.dtype),
           r.rounds, g.rate, g.overlap, g.select_block, g.top_n, g.window, "", "fwd ms",
-          "fwd+bwd ms", "executed GFLOP/s", "of sgemm") +
+          "fwd+bwd ms", "executed GFLOP/s", "of " + gemm) +
       line("nsa", r.nsa_forward, r.nsa_both, nsa_flops) +
       line("dense", r.dense_forward, r.dense_both, dense_flops) +
       fmt::format(
           "  nsa is {:.2f} times as fast forward, {:.2f} times forward and backward\n"
-          "  dense, model FLOPs: {:.1f} GFLOP/s, {:.0f} % of sgemm ({:.1f} GFLOP/s at 1024^3)\n",
+          "  dense, model FLOPs: {:.1f} GFLOP/s, {:.0f} % of {} ({:.1f} GFLOP/s at {}^3)\n",
           r.dense_forward / r.nsa_forward, r.dense_both / r.nsa_both, model,
-          100 * model / r.sgemm_gflops, r.sgemm_gflops);
+          100 * model / r.gemm_gflops, gemm, r.gemm_gflops, r.gemm_extent);
   std::fputs(text.c_str(), stdout);
 }
 
@@ -128,7 +131,7 @@ void bench_attention(Backend& backend, const BenchShape& shape, bool json) {
   if (json) {
     print_json(shape, results);
   } else {
-    print_table(shape, results);
+    print_table(backend, shape, results);
   }
 }
 

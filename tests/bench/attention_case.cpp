@@ -26,11 +26,11 @@ PhiWeights phi_weights(const BenchShape& shape, BenchData& data) {
 
 PhiWeights phi_gradients(const BenchShape& shape, BenchData& data) {
   const std::int64_t dim = shape.head_dim;
-  return {.theta = data.zeros({shape.kv_heads, kBins}),
+  return {.theta = data.gradients({shape.kv_heads, kBins}),
           .position = {},
-          .w1 = data.zeros({dim, dim}),
-          .b1 = data.zeros({dim}),
-          .w2 = data.zeros({dim, dim})};
+          .w1 = data.gradients({dim, dim}),
+          .b1 = data.gradients({dim}),
+          .w2 = data.gradients({dim, dim})};
 }
 
 template <class Forward>
@@ -82,7 +82,7 @@ void NsaCase::make_forward(const BenchShape& shape, BenchData& data) {
   const Tensor q = data.normal({seq, shape.heads, dim});
   const auto kv = [&] { return data.normal({seq, shape.kv_heads, dim}); };
   const auto out = [&] { return data.zeros({seq, shape.heads, dim}); };
-  const auto lse = [&] { return data.zeros({seq, shape.heads}); };
+  const auto lse = [&] { return data.statistics({seq, shape.heads}); };
   const auto compress = [&] {
     CompressForward op;
     op.out = data.zeros({rows, shape.kv_heads, dim});
@@ -124,7 +124,7 @@ void NsaCase::make_forward(const BenchShape& shape, BenchData& data) {
             .geometry = shape.geometry,
             .documents = documents};
   combine = {.out = out(),
-             .gates = data.zeros({seq, shape.heads, 3}),
+             .gates = data.statistics({seq, shape.heads, 3}),
              .branches = {compressed.out, selected.out, window.out},
              .logits = data.normal({seq, shape.heads, 3}),
              .bias = data.normal({3 * shape.heads})};
@@ -133,8 +133,8 @@ void NsaCase::make_forward(const BenchShape& shape, BenchData& data) {
 void NsaCase::make_backward(const BenchShape& shape, BenchData& data) {
   const std::int64_t seq = shape.seq;
   gate_backward = {.dlogits = data.zeros({seq, shape.heads, 3}),
-                   .dbias = data.zeros({3 * shape.heads}),
-                   .deltas = data.zeros({seq, shape.heads, 3}),
+                   .dbias = data.gradients({3 * shape.heads}),
+                   .deltas = data.statistics({seq, shape.heads, 3}),
                    .dout = data.normal({seq, shape.heads, shape.head_dim}),
                    .branches = combine.branches,
                    .gates = combine.gates};
@@ -212,7 +212,7 @@ DenseCase::DenseCase(const BenchShape& shape, BenchData& data) {
   const std::int64_t seq = shape.seq;
   const std::int64_t dim = shape.head_dim;
   attend = {.out = data.zeros({seq, shape.heads, dim}),
-            .lse = data.zeros({seq, shape.heads}),
+            .lse = data.statistics({seq, shape.heads}),
             .q = data.normal({seq, shape.heads, dim}),
             .k = data.normal({seq, shape.kv_heads, dim}),
             .v = data.normal({seq, shape.kv_heads, dim}),

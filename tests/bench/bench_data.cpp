@@ -1,5 +1,9 @@
 #include "bench/bench_data.h"
 
+#include <algorithm>
+
+#include "core/bf16.h"
+#include "core/parallel.h"
 #include "core/philox.h"
 
 namespace nsa::bench {
@@ -16,13 +20,36 @@ Tensor BenchData::take(DType dtype, std::initializer_list<std::int64_t> shape) {
 }
 
 Tensor BenchData::normal(std::initializer_list<std::int64_t> shape, double std) {
-  const Tensor tensor = take(DType::kF32, shape);
+  return random(dtype_, shape, std);
+}
+
+Tensor BenchData::normal_fp32(std::initializer_list<std::int64_t> shape, double std) {
+  return random(DType::kF32, shape, std);
+}
+
+Tensor BenchData::random(DType dtype, std::initializer_list<std::int64_t> shape, double std) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  const Tensor tensor = take(dtype, shape);
   const std::uint64_t stream = ++streams_;
-  std::vector<float> values(static_cast<std::size_t>(tensor.size()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(std * philox_normal(kSeed, stream, i));
+  const std::int64_t size = tensor.size();
+  const auto fill = [&](auto* values, const auto& convert) {
+    WorkerPool pool(WorkerPool::default_threads());
+    pool.for_each((size + kPiece - 1) / kPiece, [&](std::int64_t piece, int /*worker*/) {
+      for (std::int64_t i = piece * kPiece; i < std::min(size, (piece + 1) * kPiece); ++i) {
+        const double value = std * philox_normal(kSeed, stream, static_cast<std::uint64_t>(i));
+        values[i] = convert(static_cast<float>(value));
+      }
+    });
+    device_.copy_from_host(tensor.data(), values, tensor.bytes());
+  };
+  if (dtype == DType::kBF16) {
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(size));
+    fill(values.data(), to_bf16);
+  } else {
+    check(dtype == DType::kF32, "BenchData: fp32 and bf16 alone");
+    std::vector<float> values(static_cast<std::size_t>(size));
+    fill(values.data(), [](float value) { return value; });
   }
-  device_.copy_from_host(tensor.data(), values.data(), tensor.bytes());
   return tensor;
 }
 

@@ -20,6 +20,7 @@ struct Options {
   bool attention = false;
   bool comm = false;
   bool json = false;
+  std::string dtype;  ///< empty: what the device trains in
   BenchShape shape;
 };
 
@@ -31,6 +32,8 @@ void describe(CLI::App& app, Options& options) {
   BenchShape& shape = options.shape;
   app.add_option("--device", options.device, "cpu, or cuda where this program has it")
       ->capture_default_str();
+  app.add_option("--dtype", options.dtype,
+                 "fp32, or bf16 on cuda; default: fp32 on cpu, bf16 on cuda");
   app.add_option("--op", options.op, "one op by its name; default: all of them");
   app.add_flag("--attention", options.attention, "NSA and dense attention side by side");
   app.add_flag("--comm", options.comm, "not in this version");
@@ -55,7 +58,8 @@ void describe(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_flag("--json", options.json, "JSON, one object a line, in place of the table");
   app.footer(
-      "sgemm is measured with m = n = k = 1024, one product a thread, all threads side by side "
+      "sgemm (cpu) is measured with m = n = k = 1024, one product a thread, all threads side by "
+      "side "
       "(straight\nfrom the BLAS, nothing cut into tiles). --attention times from q, k, v and gate "
       "logits to the output and\nback: compression, scores and top-n, three branches, gates; "
       "without projections and RoPE. dense_gflops\ncounts two products forward and four backward "
@@ -83,6 +87,14 @@ void check_shape(const BenchShape& shape) {
   }
 }
 
+DType element_type(const Options& options) {
+  const DType best = options.device == "cpu" ? DType::kF32 : DType::kBF16;
+  if (options.dtype.empty() || options.dtype == name_of(best)) return best;
+  if (options.dtype == name_of(DType::kF32)) return DType::kF32;
+  fail_config("--dtype is '" + options.dtype + "'; on " + options.device + " it must be fp32" +
+              (best == DType::kF32 ? "" : " or bf16"));
+}
+
 void run(Options options) {
   if (options.comm) fail_config("--comm is not in this version");
   if (options.attention && !options.op.empty()) {
@@ -94,6 +106,7 @@ void run(Options options) {
   if (options.device == "cuda" && !cuda_available()) {
     fail_config("--device is cuda, but this program was built without it or finds no GPU; use cpu");
   }
+  options.shape.dtype = element_type(options);
   check_shape(options.shape);
   if (options.shape.seq == 0) options.shape.seq = options.attention ? kAttentionTokens : kOpTokens;
   Backend backend = make_backend(options.device);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "ops/nsa_geometry.h"
 
 namespace nsa::bench {
@@ -15,6 +16,7 @@ struct BenchShape {
   std::int64_t kv_heads = 1;
   std::int64_t head_dim = 64;
   NsaGeometry geometry;
+  DType dtype = DType::kF32;  ///< of weights and activations
 
   std::int64_t hidden() const { return heads * head_dim; }
 };

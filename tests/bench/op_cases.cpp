@@ -1,5 +1,6 @@
 #include "bench/op_cases.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -7,7 +8,9 @@ namespace nsa::bench {
 namespace {
 
 constexpr std::int64_t kVocabulary = 32768;
+// What model/ takes at a time: 64 MiB of them on the GPU, where a chunk must fill it.
 constexpr std::int64_t kLogitRows = 64;
+constexpr std::int64_t kLogitRowsOnGpu = 2048;
 
 /// Width of the MLP: 2.75 x hidden, in whole cache lines (2816 at 1024).
 std::int64_t ffn_of(const BenchShape& shape) {
@@ -38,7 +41,7 @@ OpCase matmul_backward_input(const BenchShape& shape, BenchData& data, Ops& /*op
 
 OpCase matmul_backward_weight(const BenchShape& shape, BenchData& data, Ops& /*ops*/) {
   const std::int64_t n = 2 * ffn_of(shape);
-  const MatmulBackwardWeight op{.dweight = data.zeros({n, shape.hidden()}),
+  const MatmulBackwardWeight op{.dweight = data.gradients({n, shape.hidden()}),
                                 .dout = data.normal({shape.seq, n}),
                                 .x = data.normal({shape.seq, shape.hidden()})};
   return case_of(op, product_flops(shape.seq, n, shape.hidden()),
@@ -48,7 +51,7 @@ OpCase matmul_backward_weight(const BenchShape& shape, BenchData& data, Ops& /*o
 OpCase residual_norm_forward(const BenchShape& shape, BenchData& data, Ops& /*ops*/) {
   const std::int64_t dim = shape.hidden();
   const ResidualNormForward op{.y = data.zeros({shape.seq, dim}),
-                               .rstd = data.zeros({shape.seq}),
+                               .rstd = data.statistics({shape.seq}),
                                .residual_out = data.zeros({shape.seq, dim}),
                                .residual = data.normal({shape.seq, dim}),
                                .delta = data.normal({shape.seq, dim}),
@@ -61,7 +64,7 @@ OpCase residual_norm_backward(const BenchShape& shape, BenchData& data, Ops& ops
   const std::int64_t dim = shape.hidden();
   const Tensor residual = data.normal({shape.seq, dim});
   const Tensor weight = data.normal({dim});
-  const Tensor rstd = data.zeros({shape.seq});
+  const Tensor rstd = data.statistics({shape.seq});
   ops.run(ResidualNormForward{.y = data.zeros({shape.seq, dim}),
                               .rstd = rstd,
                               .residual_out = {},
@@ -70,7 +73,7 @@ OpCase residual_norm_backward(const BenchShape& shape, BenchData& data, Ops& ops
                               .weight = weight});
   // Overwritten, not added to: a sum over thousands of repetitions would leave the range of floats.
   const ResidualNormBackward op{.dresidual = data.zeros({shape.seq, dim}),
-                                .dweight = data.zeros({dim}),
+                                .dweight = data.gradients({dim}),
                                 .dy = data.normal({shape.seq, dim}),
                                 .residual = residual,
                                 .rstd = rstd,
@@ -142,7 +145,7 @@ OpCase embedding_forward(const BenchShape& shape, BenchData& data, Ops& /*ops*/)
 }
 
 OpCase embedding_backward(const BenchShape& shape, BenchData& data, Ops& /*ops*/) {
-  const EmbeddingBackward op{.dtable = data.zeros({kVocabulary, shape.hidden()}),
+  const EmbeddingBackward op{.dtable = data.gradients({kVocabulary, shape.hidden()}),
                              .dout = data.normal({shape.seq, shape.hidden()}),
                              .tokens = data.ids(shape.seq, kVocabulary)};
   // As many rows of the table are read and written as there are tokens.
@@ -153,11 +156,13 @@ OpCase linear_cross_entropy(const BenchShape& shape, BenchData& data, Ops& /*ops
   LinearCrossEntropy op;
   op.loss = data.zeros({2}, DType::kF64);
   op.dx = data.zeros({shape.seq, shape.hidden()});
-  op.dweight = data.zeros({kVocabulary, shape.hidden()});
+  op.dweight = data.gradients({kVocabulary, shape.hidden()});
   op.x = data.normal({shape.seq, shape.hidden()});
   op.weight = data.normal({kVocabulary, shape.hidden()}, 0.02);
   op.targets = data.ids(shape.seq, kVocabulary);
-  op.logits = data.zeros({kLogitRows, kVocabulary});
+  op.logits =
+      data.zeros({std::min(shape.seq, data.dtype() == DType::kBF16 ? kLogitRowsOnGpu : kLogitRows),
+                  kVocabulary});
   op.grad_scale = 1.0 / static_cast<double>(shape.seq);
   return case_of(op, 3 * product_flops(shape.seq, kVocabulary, shape.hidden()),
                  traffic({op.dx, op.dweight, op.dweight, op.x, op.weight, op.targets}));
@@ -170,7 +175,7 @@ std::int64_t optimizer_elements(const BenchShape& shape) {
 
 OpCase sum_squares(const BenchShape& shape, BenchData& data, Ops& /*ops*/) {
   const SumSquares op{.sum = data.zeros({1}, DType::kF64),
-                      .x = data.normal({optimizer_elements(shape)})};
+                      .x = data.normal_fp32({optimizer_elements(shape)})};
   return case_of(op, 0, traffic({op.x}));
 }
 
@@ -179,11 +184,11 @@ OpCase adamw(const BenchShape& shape, BenchData& data, Ops& ops) {
   const auto ranges = std::make_shared<std::array<AdamWRange, 1>>();
   (*ranges)[0] = {.begin = 0, .end = count, .updates = 1, .weight_decay = 0.1};
   AdamW op;
-  op.master = data.normal({count});
-  op.weights = op.master;
-  op.m = data.zeros({count});
-  op.v = data.zeros({count});
-  op.grad = data.normal({count});
+  op.master = data.normal_fp32({count});
+  op.weights = data.dtype() == DType::kF32 ? op.master : data.zeros({count});
+  op.m = data.gradients({count});
+  op.v = data.gradients({count});
+  op.grad = data.normal_fp32({count});
   op.grad_square_sum = data.zeros({1}, DType::kF64);
   ops.run(SumSquares{.sum = op.grad_square_sum, .x = op.grad});
   op.ranges = *ranges;
@@ -191,7 +196,8 @@ OpCase adamw(const BenchShape& shape, BenchData& data, Ops& ops) {
   op.max_norm = 1;
   return {.run = [op, ranges](Ops& on) { on.run(op); },
           .flops = 0,
-          .bytes = traffic({op.master, op.master, op.m, op.m, op.v, op.v, op.grad})};
+          .bytes = traffic({op.master, op.master, op.m, op.m, op.v, op.v, op.grad}) +
+                   (op.weights.data() == op.master.data() ? 0 : traffic({op.weights}))};
 }
 
 }  // namespace

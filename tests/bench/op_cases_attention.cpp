@@ -41,7 +41,7 @@ OpCase select_blocks(const BenchShape& shape, BenchData& data, Ops& /*ops*/) {
   const std::int64_t blocks = shape.geometry.selection_blocks(static_cast<std::int32_t>(shape.seq));
   SelectBlocks op;
   op.blocks = data.zeros({shape.seq, shape.kv_heads, shape.geometry.top_n}, DType::kI32);
-  op.importance = data.normal({shape.seq, shape.kv_heads, blocks});
+  op.importance = data.normal_fp32({shape.seq, shape.kv_heads, blocks});
   op.geometry = shape.geometry;
   op.documents = data.document(shape.seq);
   // A query reads the blocks up to its own: half of them on average.

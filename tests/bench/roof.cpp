@@ -1,6 +1,7 @@
 #include "bench/roof.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "bench/timing.h"
 #include "core/buffer.h"
@@ -10,11 +11,8 @@ namespace nsa::bench {
 namespace {
 
 constexpr std::int64_t kExtent = 1024;
+constexpr std::int64_t kExtentOnGpu = 8192;
 constexpr int kRounds = 7;
-
-bool is_cpu(const Backend& backend) {
-  return backend.device->name() == "cpu";
-}
 
 /// The shortest of some rounds after one that warms up, in ms.
 template <class Body>
@@ -26,17 +24,18 @@ double shortest(Device& device, const Body& body) {
 }
 
 double measure_memory_gbs(Backend& backend) {
-  constexpr std::int64_t kBytes = std::int64_t{128} << 20;
+  // Far more than the caches hold, of either machine.
+  const std::int64_t bytes = std::int64_t{is_cpu(backend) ? 128 : 2048} << 20;
   constexpr std::int64_t kPiece = std::int64_t{1} << 20;
   Device& device = *backend.device;
-  const Buffer from(device, kBytes);
-  const Buffer to(device, kBytes);
-  device.fill_zero(from.data(), kBytes);
-  device.fill_zero(to.data(), kBytes);
+  const Buffer from(device, bytes);
+  const Buffer to(device, bytes);
+  device.fill_zero(from.data(), bytes);
+  device.fill_zero(to.data(), bytes);
   WorkerPool pool(is_cpu(backend) ? WorkerPool::default_threads() : 1);
-  const std::int64_t piece = is_cpu(backend) ? kPiece : kBytes;
+  const std::int64_t piece = is_cpu(backend) ? kPiece : bytes;
   double best = shortest(device, [&] {
-    pool.for_each(kBytes / piece, [&](std::int64_t index, int /*worker*/) {
+    pool.for_each(bytes / piece, [&](std::int64_t index, int /*worker*/) {
       device.copy(static_cast<char*>(to.data()) + index * piece,
                   static_cast<const char*>(from.data()) + index * piece, piece);
     });
@@ -44,31 +43,43 @@ double measure_memory_gbs(Backend& backend) {
   if (is_cpu(backend)) {
     // A copy also reads what it overwrites; an update in place shows what memory really gives.
     best = std::min(best, shortest(device, [&] {
-                      pool.for_each(kBytes / piece, [&](std::int64_t index, int /*worker*/) {
+                      pool.for_each(bytes / piece, [&](std::int64_t index, int /*worker*/) {
                         constexpr std::int64_t kFloats = kPiece / 4;
                         float* x = static_cast<float*>(to.data()) + index * kFloats;
                         for (std::int64_t i = 0; i < kFloats; ++i) x[i] = 0.5F * x[i] + 1.0F;
                       });
                     }));
   }
-  return 2.0 * static_cast<double>(kBytes) / best / 1e6;
+  return 2.0 * static_cast<double>(bytes) / best / 1e6;
 }
 
 }  // namespace
 
-SgemmMeter::SgemmMeter(Backend& backend)
-    : backend_(backend),
-      data_(*backend.device),
-      a_(data_.normal({kExtent, kExtent})),
-      b_(data_.normal({kExtent, kExtent})) {
+bool is_cpu(const Backend& backend) {
+  return backend.device->name() == "cpu";
+}
+
+std::string setting(const Backend& backend, DType dtype) {
+  const std::string where = is_cpu(backend)
+                                ? std::to_string(WorkerPool::default_threads()) + " threads"
+                                : backend.device->name();
+  return std::string(name_of(dtype)) + ", " + where;
+}
+
+GemmMeter::GemmMeter(Backend& backend, DType dtype)
+    : backend_(backend), data_(*backend.device, dtype) {
   if (is_cpu(backend)) pool_.emplace(WorkerPool::default_threads());
-  c_ = data_.zeros({pool_ ? pool_->size() : 1, kExtent, kExtent});
+  const std::int64_t extent = pool_ ? kExtent : kExtentOnGpu;
+  a_ = data_.normal({extent, extent});
+  b_ = data_.normal({extent, extent});
+  c_ = data_.zeros({pool_ ? pool_->size() : 1, extent, extent});
   multiply();
 }
 
-void SgemmMeter::multiply() {
+void GemmMeter::multiply() {
   if (!pool_) {
-    backend_.ops->run(MatmulForward{.out = c_.reshape({kExtent, kExtent}), .x = a_, .weight = b_});
+    backend_.ops->run(
+        MatmulForward{.out = c_.reshape({extent(), extent()}), .x = a_, .weight = b_});
     return;
   }
   pool_->for_each(pool_->size(), [&](std::int64_t index, int /*worker*/) {
@@ -84,17 +95,17 @@ void SgemmMeter::multiply() {
   });
 }
 
-double SgemmMeter::measure() {
-  constexpr double kFlops = 2.0 * kExtent * kExtent * kExtent;
+double GemmMeter::measure() {
+  const double flops = 2.0 * std::pow(static_cast<double>(extent()), 3);
   const double ms = milliseconds(*backend_.device, [&] { multiply(); });
-  return kFlops * static_cast<double>(c_.dim(0)) / ms / 1e6;
+  return flops * static_cast<double>(c_.dim(0)) / ms / 1e6;
 }
 
-Roof measure_roof(Backend& backend) {
-  SgemmMeter sgemm(backend);
-  Roof roof{.memory_gbs = measure_memory_gbs(backend)};
+Roof measure_roof(Backend& backend, DType dtype) {
+  GemmMeter gemm(backend, dtype);
+  Roof roof{.gemm_extent = gemm.extent(), .memory_gbs = measure_memory_gbs(backend)};
   for (int round = 0; round < kRounds; ++round) {
-    roof.sgemm_gflops = std::max(roof.sgemm_gflops, sgemm.measure());
+    roof.gemm_gflops = std::max(roof.gemm_gflops, gemm.measure());
   }
   return roof;
 }
