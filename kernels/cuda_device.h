@@ -2,9 +2,13 @@
 
 // The memory of one GPU and the stream that all its work is queued on.
 
+#include <memory>
+#include <string>
+
 #include <cuda_runtime_api.h>
 
 #include "core/device.h"
+#include "kernels/common/staging.h"
 
 namespace nsa::cuda {
 
@@ -18,8 +22,10 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  Staging& staging() { return *staging_; }
 
   std::string name() const override { return name_; }
+  /// Queued: the host memory is the caller's again at once.
   void copy_from_host(void* to, const void* host, std::int64_t bytes) override;
   void copy_to_host(void* host, const void* from, std::int64_t bytes) override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
@@ -34,6 +40,7 @@ class CudaDevice final : public Device {
   int index_;
   std::string name_;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Staging> staging_;
 };
 
 }  // namespace nsa::cuda

@@ -31,7 +31,7 @@ void Staging::upload(void* device, const void* host, std::int64_t bytes) {
   if (slot.capacity < bytes) {
     if (slot.memory != nullptr) check(cudaFreeHost(slot.memory));
     slot.memory = nullptr;
-    slot.capacity = std::max(kLeast, 2 * bytes);
+    slot.capacity = std::max(kLeast, bytes + bytes / 2);
     check(
         cudaHostAlloc(&slot.memory, static_cast<std::size_t>(slot.capacity), cudaHostAllocDefault));
   }
