@@ -1,5 +1,6 @@
 #include "kernels/cuda_device.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -10,6 +11,9 @@ namespace {
 
 /// The oldest chip whose instructions the kernels use.
 constexpr int kLeastMajor = 8;
+
+/// Bytes that are copied through pinned memory at a time.
+constexpr std::int64_t kPiece = std::int64_t{16} << 20;
 
 /// How many GPUs there are; throws where the answer is none, with what to do.
 int count_devices() {
@@ -58,17 +62,19 @@ CudaDevice::CudaDevice(int index) : index_(index) {
   }
   check(cudaSetDevice(index));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  staging_ = std::make_unique<Staging>(stream_);
 }
 
 CudaDevice::~CudaDevice() {
+  staging_.reset();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
 void CudaDevice::copy_from_host(void* to, const void* host, std::int64_t bytes) {
-  if (bytes == 0) return;
-  check(
-      cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));
-  check(cudaStreamSynchronize(stream_));  // the host memory is the caller's again
+  for (std::int64_t done = 0; done < bytes; done += kPiece) {
+    staging_->upload(static_cast<char*>(to) + done, static_cast<const char*>(host) + done,
+                     std::min(kPiece, bytes - done));
+  }
 }
 
 void CudaDevice::copy_to_host(void* host, const void* from, std::int64_t bytes) {

@@ -22,7 +22,7 @@ CudaOps::CudaOps(CudaDevice& device)
       multiprocessors_(count_multiprocessors()),
       matmul_(device, stream_),
       scratch_(device, stream_),
-      staging_(stream_),
+      staging_(device.staging()),
       documents_(device, staging_, stream_) {}
 
 }  // namespace cuda

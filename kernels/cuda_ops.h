@@ -55,7 +55,7 @@ class CudaOps final : public Ops {
   int multiprocessors_;  ///< of the GPU: how many blocks run side by side
   MatmulEngine matmul_;
   Scratch scratch_;
-  Staging staging_;
+  Staging& staging_;  ///< the device's
   DocumentTable documents_;
 };
 
