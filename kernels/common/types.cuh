@@ -45,7 +45,7 @@ template <class T>
 T* elements(const Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   constexpr DType kWanted = sizeof(T) == 2 ? DType::kBF16 : DType::kF32;
-  check(tensor.dtype() == kWanted, "kernels: tensor of another element type");
+  nsa::check(tensor.dtype() == kWanted, "kernels: tensor of another element type");
   return static_cast<T*>(tensor.data());
 }
 
