@@ -1,0 +1,35 @@
+#pragma once
+
+// The parts of selected attention: which kernels do what.
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/nsa/selected_index.h"
+#include "kernels/nsa/selected_problem.h"
+
+namespace nsa::cuda {
+
+// Tensor cores, bf16. Head dims as fits_tensor_cores() says.
+
+/// out and lse.
+void selected_forward_tensor(const SelectedProblem<bf16>& problem, cudaStream_t stream);
+/// dq, query by query: probabilities are computed again.
+void selected_dq_tensor(const SelectedProblem<bf16>& problem, cudaStream_t stream);
+/// dk and dv, block by block, over the queries that selected the block in ascending order. Lists
+/// longer than a segment are summed by segments in `partials` [lists.most_slots, slot_elements()].
+void selected_dkdv_tensor(const SelectedProblem<bf16>& problem, const BlockLists& lists,
+                          float* partials, cudaStream_t stream);
+/// fp32 elements of one slot of `partials`.
+std::int64_t slot_elements(const SelectedProblem<bf16>& problem);
+
+// One lane a key, fp32 arithmetic: fp32 storage, and bf16 where the others do not fit.
+
+template <class T>
+void selected_forward_plain(const SelectedProblem<T>& problem, cudaStream_t stream);
+template <class T>
+void selected_dq_plain(const SelectedProblem<T>& problem, cudaStream_t stream);
+template <class T>
+void selected_dkdv_plain(const SelectedProblem<T>& problem, const BlockLists& lists,
+                         cudaStream_t stream);
+
+}  // namespace nsa::cuda
