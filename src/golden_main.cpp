@@ -21,8 +21,8 @@ struct Options {
 
 std::vector<nsa::DType> element_types(const Options& options) {
   const bool on_cpu = options.device == "cpu";
-  const std::vector<nsa::DType> offered = {nsa::DType::kF32,
-                                           on_cpu ? nsa::DType::kF64 : nsa::DType::kBF16};
+  std::vector<nsa::DType> offered = {nsa::DType::kF32,
+                                     on_cpu ? nsa::DType::kF64 : nsa::DType::kBF16};
   if (options.dtype.empty()) return offered;
   for (const nsa::DType dtype : offered) {
     if (options.dtype == nsa::name_of(dtype)) return {dtype};
@@ -69,9 +69,13 @@ int main(int argc, char** argv) {
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-      return app.exit(error) == 0 ? 0 : static_cast<int>(nsa::ExitCode::kConfig);
+      if (app.exit(error) != 0) return static_cast<int>(nsa::ExitCode::kConfig);
+      nsa::check_standard_output();  // --help
+      return 0;
     }
-    return run(options);
+    const int code = run(options);
+    if (code == 0) nsa::check_standard_output();
+    return code;
   } catch (const nsa::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return static_cast<int>(error.code());

@@ -16,8 +16,9 @@ namespace {
 double clear_gap(const GoldenCase& golden, DType dtype) {
   if (dtype != DType::kBF16) return 1e-4;
   const NsaGeometry& geometry = golden.geometry;
-  return 2e-2 * static_cast<double>(golden.heads / golden.kv_heads) *
-         static_cast<double>(geometry.compress_block() / geometry.rate);
+  const std::int64_t summed =
+      golden.heads / golden.kv_heads * (geometry.compress_block() / geometry.rate);
+  return 2e-2 * static_cast<double>(summed);
 }
 
 struct Tolerance {
