@@ -85,6 +85,12 @@ Config configuration(const Arguments& arguments) {
   return config;
 }
 
+/// Whether the program is asked for something that it prints, not for training.
+bool only_answers(const Arguments& a) {
+  return a.version || a.verify_checkpoints || a.print_config || a.plan || a.check_data ||
+         a.eval_only;
+}
+
 ExitCode run(const Arguments& arguments) {
   if (!arguments.not_built.empty()) {
     fail_config(arguments.not_built.front() + " is not in this version");
@@ -122,11 +128,18 @@ int main_with_codes(int argc, char** argv) {
     app.parse(argc, argv);
     arguments.verify_checkpoints = app.count("--verify-ckpt") > 0;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) {  // --help
+      app.exit(error);
+      check_standard_output();
+      return static_cast<int>(ExitCode::kDone);
+    }
     log::error(std::string(error.what()) + "; nsa_train --help lists everything");
     return static_cast<int>(ExitCode::kConfig);
   }
-  return static_cast<int>(run(arguments));
+  const ExitCode code = run(arguments);
+  // A training run outlives the terminal that shows it; an answer has to arrive.
+  if (only_answers(arguments)) check_standard_output();
+  return static_cast<int>(code);
 }
 
 }  // namespace

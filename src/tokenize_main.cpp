@@ -109,7 +109,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) {  // --help
+      app.exit(error);
+      nsa::check_standard_output();
+      return static_cast<int>(nsa::ExitCode::kDone);
+    }
     nsa::fail_config(std::string(error.what()) + "; see nsa_tokenize --help");
   }
   train.corpus.skip_bad_lines = encode.corpus.skip_bad_lines = on_bad_line == "skip";
