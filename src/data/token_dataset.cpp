@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -24,99 +22,6 @@ struct TokenDataset::Shard : TokenShard {
 };
 
 namespace {
-
-/// Counts how often each id occurs. Several narrow tables: a run of one id would otherwise wait for
-/// each increment of the same counter to reach memory, and small tables stay in the cache.
-class Histogram {
- public:
-  explicit Histogram(std::int64_t vocab_size)
-      : size_(static_cast<std::size_t>(vocab_size)), recent_(size_ * kTables), counts_(size_) {}
-
-  /// Every id is below the vocabulary size.
-  template <class Id>
-  void add(const Id* ids, std::int64_t count) {
-    std::int64_t i = 0;
-    for (; i + kTables <= count; i += kTables) {
-      for (std::int64_t table = 0; table < kTables; ++table) {
-        ++recent_[static_cast<std::size_t>(table) * size_ + ids[i + table]];
-      }
-    }
-    for (; i < count; ++i) ++recent_[ids[i]];
-    unsettled_ += count;
-    if (unsettled_ > kMostUnsettled) settle();
-  }
-
-  /// Nats per token.
-  double entropy(std::int64_t tokens) {
-    settle();
-    double sum = 0;
-    for (const std::int64_t count : counts_) {
-      if (count == 0) continue;
-      const double share = static_cast<double>(count) / static_cast<double>(tokens);
-      sum -= share * std::log(share);
-    }
-    return sum;
-  }
-
- private:
-  static constexpr std::int64_t kTables = 4;
-  static constexpr std::int64_t kMostUnsettled = std::int64_t{1} << 30;  // no counter overflows
-
-  void settle() {
-    for (std::size_t i = 0; i < recent_.size(); ++i) counts_[i % size_] += recent_[i];
-    std::fill(recent_.begin(), recent_.end(), 0);
-    unsettled_ = 0;
-  }
-
-  std::size_t size_;
-  std::vector<std::uint32_t> recent_;  ///< [kTables, vocab_size]
-  std::vector<std::int64_t> counts_;   ///< [vocab_size]
-  std::int64_t unsettled_ = 0;         ///< tokens in recent_
-};
-
-template <class Id>
-Id largest_of(const Id* ids, std::int64_t count) {
-  Id largest = 0;
-  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, ids[i]);
-  return largest;
-}
-
-[[noreturn]] void fail_id(const TokenShard& shard, std::int64_t position, std::int64_t id,
-                          std::int64_t vocab_size) {
-  fail_data(
-      fmt::format("{}: token {} (at byte {}) is id {}, outside the vocabulary of {} tokens; "
-                  "set model.vocab_size to at least the tokenizer's, or encode the text with "
-                  "the right tokenizer",
-                  shard.path, position, shard.byte_offset(position), id, vocab_size));
-}
-
-/// Checks and counts one shard: its largest id and, where `separator` is one, how often it occurs.
-template <class Id>
-void scan(const TokenShard& shard, std::int64_t vocab_size, std::int64_t separator,
-          Histogram& histogram, TokenStatistics& statistics) {
-  constexpr std::int64_t kBlock = 1 << 14;  // ids that stay in the first cache between two passes
-  const auto limit = static_cast<std::uint64_t>(vocab_size);  // an id below zero is far above it
-  std::vector<Id> block(kBlock);
-  for (std::int64_t begin = 0; begin < shard.count; begin += kBlock) {
-    const std::int64_t count = std::min(kBlock, shard.count - begin);
-    // Ids of a foreign format may stand unaligned, so they are copied, which costs nothing here.
-    std::memcpy(block.data(), shard.ids.data() + begin * shard.id_bytes,
-                static_cast<std::size_t>(count * shard.id_bytes));
-    const Id most = largest_of(block.data(), count);
-    if (most >= limit) {
-      const auto at = std::find_if(block.begin(), block.begin() + count,
-                                   [limit](Id id) { return id >= limit; });
-      const std::int64_t position = begin + (at - block.begin());
-      fail_id(shard, position, shard.id(position), vocab_size);
-    }
-    statistics.largest_id = std::max(statistics.largest_id, static_cast<std::int64_t>(most));
-    if (separator >= 0 && separator < vocab_size) {
-      statistics.separators +=
-          std::count(block.begin(), block.begin() + count, static_cast<Id>(separator));
-    }
-    histogram.add(block.data(), count);
-  }
-}
 
 /// A Megatron pair by the name of its tokens: its index, or the path without suffix, names it too.
 std::vector<std::string> expand(const std::string& pattern) {
@@ -258,46 +163,46 @@ void TokenDataset::separated_starts(const Shard& shard, std::int64_t begin, std:
   }
 }
 
-/// By the indices, and by the separators that were counted in the shards without one.
-void TokenDataset::count_documents(TokenStatistics& statistics) const {
-  for (const auto& shard : shards_) {
-    statistics.documents += static_cast<std::int64_t>(shard->document_starts.size());
-    statistics.empty_documents += shard->empty_documents;
+/// The tokens of each document, `separators` telling where separators stand in each shard.
+std::vector<std::int64_t> TokenDataset::document_lengths(
+    const std::vector<std::vector<std::int64_t>>& separators) const {
+  std::vector<std::int64_t> lengths;
+  std::int64_t begin = 0;
+  const auto start_at = [&](std::int64_t position) {
+    // The first may be told too; a separator and the index of the next shard tell the same place.
+    if (position > begin) lengths.push_back(position - begin);
+    begin = std::max(begin, position);
+  };
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    const Shard& shard = *shards_[s];
+    for (const std::int64_t start : shard.document_starts) start_at(shard.begin + start);
+    const std::int64_t behind = separator_ && !separator_->before ? 1 : 0;
+    for (const std::int64_t at : separators[s]) start_at(shard.begin + at + behind);
   }
-  if (!separator_ || tokens() == 0) return;
-  statistics.documents += statistics.separators;
-  // A document that no separator of its own tells stands at one end of the data.
-  const std::int64_t edge = separator_->before ? 0 : tokens() - 1;
-  const Shard& shard = shard_of(edge);
-  if (!shard.has_index() && shard.id(edge - shard.begin) != separator_->id) ++statistics.documents;
+  start_at(tokens());
+  return lengths;
 }
 
 TokenStatistics TokenDataset::check_tokens(std::int64_t vocab_size) const {
-  check(vocab_size > 0, "TokenDataset: vocab_size must be positive");
+  std::vector<ScannedShard> scanned;
   TokenStatistics statistics;
-  statistics.tokens = tokens();
-  Histogram histogram(vocab_size);
   for (const auto& shard : shards_) {
-    const std::int64_t separator = separator_ && !shard->has_index() ? separator_->id : -1;
-    const auto scan_as = [&](auto id) {
-      scan<decltype(id)>(*shard, vocab_size, separator, histogram, statistics);
-    };
-    switch (shard->id_bytes) {
-      case 1:
-        scan_as(std::uint8_t{});
-        break;
-      case 2:
-        scan_as(std::uint16_t{});
-        break;
-      case 4:
-        scan_as(std::uint32_t{});
-        break;
-      default:
-        scan_as(std::uint64_t{});
-    }
+    const bool separated = separator_ && !shard->has_index();
+    scanned.push_back({.shard = shard.get(), .separator = separated ? separator_->id : -1});
+    statistics.empty_documents += shard->empty_documents;
   }
-  count_documents(statistics);
-  statistics.unigram_entropy = histogram.entropy(std::max<std::int64_t>(statistics.tokens, 1));
+  const TokenScan found = scan_tokens(scanned, vocab_size);
+  statistics.tokens = tokens();
+  statistics.largest_id = found.largest_id;
+  statistics.unigram_entropy = found.unigram_entropy;
+  for (const auto& positions : found.separators) {
+    statistics.separators += static_cast<std::int64_t>(positions.size());
+  }
+  if (has_documents() && tokens() > 0) {
+    std::vector<std::int64_t> lengths = document_lengths(found.separators);
+    statistics.documents = static_cast<std::int64_t>(lengths.size());
+    statistics.lengths = summarize(lengths);
+  }
   return statistics;
 }
 

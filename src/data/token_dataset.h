@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/shard_format.h"
+#include "data/token_scan.h"
 
 namespace nsa {
 
@@ -29,8 +30,10 @@ struct DatasetOptions {
 /// What the first pass over every token found.
 struct TokenStatistics {
   std::int64_t tokens = 0;
-  /// Documents with tokens; a part at an end of the data counts too. 0: unknown.
+  /// The documents that the data are cut into with doc_mask; a part at an end counts too. 0: not
+  /// every shard tells.
   std::int64_t documents = 0;
+  DocumentLengths lengths{};         ///< zeros where there are no documents
   std::int64_t empty_documents = 0;  ///< in the document indices, without tokens, left out
   std::int64_t separators = 0;       ///< tokens that are the separator, where there is no index
   std::int64_t largest_id = 0;
@@ -80,7 +83,8 @@ class TokenDataset {
   const Shard& shard_of(std::int64_t position) const;
   void separated_starts(const Shard& shard, std::int64_t begin, std::int64_t end,
                         std::vector<std::int32_t>& out) const;
-  void count_documents(TokenStatistics& statistics) const;
+  std::vector<std::int64_t> document_lengths(
+      const std::vector<std::vector<std::int64_t>>& separators) const;
 
   std::vector<std::unique_ptr<Shard>> shards_;  ///< ascending in `begin`
   std::optional<Separator> separator_;

@@ -30,6 +30,11 @@ void print_set(const char* name, const TokenDataset& data, const TokenStatistics
                   "entropy {:.9g} nats/token",
                   name, grouped(found.tokens), data.shards(), documents, empty, found.largest_id,
                   found.unigram_entropy));
+  if (found.documents == 0) return;
+  const DocumentLengths& lengths = found.lengths;
+  log::info(fmt::format("{}: documents of {} to {} tokens, median {}, mean {:.1f}, 99 % at most {}",
+                        name, grouped(lengths.shortest), grouped(lengths.longest),
+                        grouped(lengths.median), lengths.mean, grouped(lengths.p99)));
 }
 
 }  // namespace

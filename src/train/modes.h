@@ -9,8 +9,8 @@
 
 namespace nsa {
 
-/// --check-data: reads every token once and prints counts, the largest id, documents, dropped
-/// tokens and the unigram entropy. Throws Error as open_data and Loader do.
+/// --check-data: reads every token once and prints counts, the largest id, documents and
+/// their lengths, dropped tokens and the unigram entropy. Throws Error as open_data and Loader do.
 ExitCode check_data(const Config& config);
 
 /// --eval-only: validation loss of a checkpoint, `checkpoint` or (empty) the newest of the run.
