@@ -63,7 +63,8 @@ class Index {
 void Index::check_header() {
   const auto size = static_cast<std::int64_t>(bytes_.size());
   const std::size_t start = std::min(bytes_.size(), kMegatronMagic.size());
-  if (std::memcmp(bytes_.data(), kMegatronMagic.data(), start) != 0 || start == 0) {
+  // An empty file has no address that memcmp may be given.
+  if (start == 0 || std::memcmp(bytes_.data(), kMegatronMagic.data(), start) != 0) {
     fail_data(path_ +
               ": does not start with MMIDIDX, wanted the index of a Megatron pair; name "
               "files of one data set, or make the index again");
