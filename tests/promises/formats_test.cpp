@@ -98,7 +98,7 @@ TEST_F(AnyFormat, AnotherFormatThanAskedForIsRefused) {
   EXPECT_NE(outcome.err.find("data.format is megatron"), std::string::npos) << outcome.err;
 }
 
-TEST_F(AnyFormat, CheckDataCountsItsDocuments) {
+TEST_F(AnyFormat, CheckDataCountsAndMeasuresItsDocuments) {
   for (const auto& [format, more] :
        {std::pair{"llmc", with_separator()}, std::pair{"megatron", Overrides{}}}) {
     const Outcome outcome = train(format, data_of(format, more), {}, {"--check-data"});
@@ -107,6 +107,8 @@ TEST_F(AnyFormat, CheckDataCountsItsDocuments) {
       EXPECT_NE(outcome.out.find(std::to_string(count) + " documents"), std::string::npos)
           << outcome.out;
     }
+    EXPECT_NE(outcome.out.find("train: documents of "), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find(" tokens, median "), std::string::npos) << outcome.out;
   }
 }
 
