@@ -59,8 +59,6 @@ SignalWatch::SignalWatch(const SignalsConfig& config) {
     set_action(signal, handler);
     caught_.push_back(signal);
   }
-  // A write over a quota must fail with a reason, not kill the run that it would have saved.
-  set_action(SIGXFSZ, SIG_IGN);
 }
 
 SignalWatch::~SignalWatch() {

@@ -31,5 +31,10 @@ TEST(StandardStreams, APipeThatNobodyReadsEndsNoProgram) {
   close(ends[1]);
 }
 
+TEST(StandardStreams, AFileThatMayGrowNoFurtherEndsNoProgram) {
+  hold_standard_streams();
+  EXPECT_EQ(std::raise(SIGXFSZ), 0);
+}
+
 }  // namespace
 }  // namespace nsa

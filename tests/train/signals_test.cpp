@@ -22,6 +22,16 @@ TEST(SignalWatch, TellsStopFromSave) {
   EXPECT_EQ(watch.stop_name(), "TERM");
 }
 
+TEST(SignalWatch, AfterItsReleaseASignalEndsTheProcess) {
+  const auto twice = [] {
+    SignalWatch watch({.stop = {"INT"}, .save = {}});
+    std::raise(SIGINT);
+    watch.release();
+    std::raise(SIGINT);
+  };
+  EXPECT_EXIT(twice(), ::testing::KilledBySignal(SIGINT), "");
+}
+
 TEST(SignalWatch, RefusesAnUnknownName) {
   try {
     const SignalWatch watch({.stop = {"TREM"}, .save = {}});
