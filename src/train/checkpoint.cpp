@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <vector>
 
@@ -95,13 +96,17 @@ Manifest write_tensors(const fs::path& folder, const ParameterStore& store, Devi
 void move_into_place(const fs::path& temporary, const fs::path& target) {
   const fs::path aside = target.string() + ".old";
   std::error_code error;
-  if (fs::exists(target)) {
+  if (fs::exists(target, error)) {
     fs::remove_all(aside, error);
     fs::rename(target, aside, error);
     if (error) fail_checkpoint("cannot replace " + target.string() + ": " + error.message());
   }
   fs::rename(temporary, target, error);
-  if (error) fail_checkpoint("cannot create " + target.string() + ": " + error.message());
+  if (error) {
+    std::error_code ignored;
+    fs::rename(aside, target, ignored);
+    fail_checkpoint("cannot create " + target.string() + ": " + error.message());
+  }
   fs::remove_all(aside, error);
 }
 
@@ -152,7 +157,7 @@ fs::path save_checkpoint(const fs::path& folder, const RunState& state, const Pa
     sync_folder(temporary);
     move_into_place(temporary, target);
     sync_folder(folder);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     fs::remove_all(temporary, error);  // gives the room back that the older checkpoints may need
     throw;
   }

@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPrefix = "step_";
+constexpr const char* kGone = ".gone";
 
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
@@ -30,6 +31,16 @@ void remove_or_warn(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) log::warn("cannot remove " + path.string() + ": " + error.message());
+}
+
+/// Under another name first: a kill in the middle must not leave a damaged checkpoint under its
+/// own.
+void remove_checkpoint(const fs::path& path) {
+  const fs::path gone = path.string() + kGone;
+  std::error_code error;
+  fs::remove_all(gone, error);
+  fs::rename(path, gone, error);
+  remove_or_warn(error ? path : gone);
 }
 
 std::optional<ResumePoint> newest_whole(const fs::path& folder) {
@@ -81,7 +92,7 @@ void clean_leftovers(const fs::path& folder) {
   }
   for (const fs::path& path : paths) {
     if (!step_of(path.stem().string())) continue;
-    if (path.extension() == ".tmp") remove_or_warn(path);
+    if (path.extension() == ".tmp" || path.extension() == kGone) remove_or_warn(path);
     if (path.extension() != ".old") continue;
     fs::path target = path;
     target.replace_extension();
@@ -102,7 +113,7 @@ void retire_checkpoints(const fs::path& folder, const CheckpointConfig& config,
     if (checkpoint->step == saved_step || kept < config.keep_last) {
       ++kept;
     } else if (!exempt) {
-      remove_or_warn(checkpoint->path);
+      remove_checkpoint(checkpoint->path);
     }
   }
 }

@@ -20,7 +20,8 @@ struct FoundCheckpoint {
 /// Folders named step_N, by number: step_9000 stands before step_10000.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& folder);
 
-/// Removes what killed saves left behind, and puts back a checkpoint that was being replaced.
+/// Removes what killed saves and removals left behind, and puts back a checkpoint that was being
+/// replaced.
 void clean_leftovers(const std::filesystem::path& folder);
 
 /// After a good save of `saved_step`: keeps it, the newest `keep_last` in all, and multiples of

@@ -35,6 +35,7 @@ Json json_of(const RunState& state) {
   json["data"] = {{"train", state.train_data}, {"val", state.val_data}};
   json["rate"] = state.rate;
   json["skipped"] = state.skipped;
+  json["wall_seconds"] = state.wall_seconds;
   json["evaluation_pending"] = state.evaluation_pending;
   if (state.last_validation) {
     json["last_validation"] = {{"step", state.last_validation->step},
@@ -60,6 +61,8 @@ RunState state_from(const Json& json) {
   json.at("data").at("val").get_to(state.val_data);
   json.at("rate").get_to(state.rate);
   json.at("skipped").get_to(state.skipped);
+  state.wall_seconds =
+      json.value("wall_seconds", 0.0);  // nothing depends on it: it may be left out
   json.at("evaluation_pending").get_to(state.evaluation_pending);
   if (const Json& last = json.at("last_validation"); !last.is_null()) {
     state.last_validation = Validation{.step = last.at("step").get<std::int64_t>(),

@@ -1,17 +1,22 @@
 #include "train/metrics.h"
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <fcntl.h>
+#include <unistd.h>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "config/parse.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "train/durable.h"
 
 namespace nsa {
@@ -95,8 +100,9 @@ void cut_after(const fs::path& path, std::int64_t step) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(fs::path path, std::optional<std::int64_t> resumed_step)
-    : path_(std::move(path)), started_(now_seconds()) {
+MetricsFile::MetricsFile(fs::path path, std::optional<std::int64_t> resumed_step,
+                         double wall_before)
+    : path_(std::move(path)), wall_zero_(now_seconds() - wall_before) {
   std::error_code error;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
   if (fs::exists(path_)) {
@@ -107,8 +113,16 @@ MetricsFile::MetricsFile(fs::path path, std::optional<std::int64_t> resumed_step
       if (error) fail_checkpoint("cannot move " + path_.string() + ": " + error.message());
     }
   }
-  out_.open(path_, std::ios::app | std::ios::binary);
-  if (!out_) fail_checkpoint("cannot write " + path_.string());
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file_ < 0) fail_checkpoint("cannot write " + path_.string() + ": " + std::strerror(errno));
+}
+
+MetricsFile::~MetricsFile() {
+  ::close(file_);
+}
+
+double MetricsFile::wall_seconds() const {
+  return now_seconds() - wall_zero_;
 }
 
 void MetricsFile::start(std::int64_t step, const std::string& version, const std::string& device,
@@ -151,7 +165,7 @@ void MetricsFile::train(const TrainRow& row) {
   }
   json["skipped"] = row.skipped;
   if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm)) json["nonfinite"] = true;
-  json["wall_s"] = number(now_seconds() - started_);
+  json["wall_s"] = number(wall_seconds());
   json["time"] = utc_now();
   write(json.dump());
 }
@@ -179,11 +193,24 @@ void MetricsFile::end(std::int64_t step, const std::string& status, int exit_cod
 }
 
 void MetricsFile::write(const std::string& line) {
-  out_ << line << '\n';
-  out_.flush();
-  // A full disk must not end a run that can still train; the stream is usable again once there is
-  // room.
-  if (!out_) out_.clear();
+  waiting_ += line;
+  waiting_ += '\n';
+  std::size_t written = 0;
+  while (written < waiting_.size()) {
+    const ssize_t now = ::write(file_, waiting_.data() + written, waiting_.size() - written);
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) break;
+    written += static_cast<std::size_t>(now);
+  }
+  const int reason = errno;
+  // The next write goes on where this one stopped, be it inside a row.
+  waiting_.erase(0, written);
+  // A full disk must not end a run that can still train.
+  if (!waiting_.empty() && !warned_) {
+    log::warn("cannot write " + path_.string() + ": " + std::strerror(reason) +
+              "; training goes on and rows wait in memory until there is room");
+  }
+  warned_ = !waiting_.empty();
 }
 
 }  // namespace nsa

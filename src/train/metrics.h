@@ -3,11 +3,11 @@
 // MetricsFile: metrics.jsonl, one compact JSON object a line, flushed at each write.
 //
 // Numbers are rounded to 9 significant digits, so that equal runs give equal bytes; what is not
-// finite becomes null.
+// finite becomes null. Rows that a full disk does not take wait in memory: each later write tries
+// them again, in their order, so that a row is there once or, as long as there is no room, not yet.
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 
@@ -41,8 +41,16 @@ class MetricsFile {
  public:
   /// A new run: an existing file moves to <stem>.stale-N.jsonl.
   /// A resumed one (`resumed_step`): rows of later steps move there, a torn last line is dropped.
+  /// `wall_before`: seconds that the run took before this start; wall_s goes on from there.
   /// Throws Error (code 4) when the file cannot be written.
-  MetricsFile(std::filesystem::path path, std::optional<std::int64_t> resumed_step);
+  MetricsFile(std::filesystem::path path, std::optional<std::int64_t> resumed_step,
+              double wall_before = 0);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  /// Seconds that the run took so far, over all its starts.
+  double wall_seconds() const;
 
   void start(std::int64_t step, const std::string& version, const std::string& device,
              const std::string& resumed_from);
@@ -59,8 +67,10 @@ class MetricsFile {
   void write(const std::string& line);
 
   std::filesystem::path path_;
-  std::ofstream out_;
-  double started_ = 0;  ///< seconds of a steady clock
+  int file_ = -1;
+  std::string waiting_;   ///< what could not be written yet
+  bool warned_ = false;   ///< of the present shortage
+  double wall_zero_ = 0;  ///< on a steady clock, when the run would have begun without a break
 };
 
 }  // namespace nsa

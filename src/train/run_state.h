@@ -27,6 +27,7 @@ struct RunState {
   std::uint32_t val_data = 0;    ///< of the validation tokens; 0: there are none
   std::int64_t rate = 0;         ///< compression rate of the stage that made these weights
   std::int64_t skipped = 0;      ///< updates that the non-finite guard left out
+  double wall_seconds = 0;       ///< that the run took so far, over all its starts
   /// An evaluation was due at this step, but a signal came first: a resume catches up on it, so
   /// that the rows of an interrupted run are those of an uninterrupted one.
   bool evaluation_pending = false;

@@ -1,6 +1,7 @@
 // What a Trainer does between steps: report, evaluate, save, leave.
 
 #include <algorithm>
+#include <exception>
 #include <string>
 
 #include "config/parse.h"
@@ -110,6 +111,7 @@ RunState Trainer::run_state() const {
           .val_data = shop_.data.val_fingerprint(),
           .rate = current_plan().geometry.rate,
           .skipped = guard_.skipped(),
+          .wall_seconds = metrics_.wall_seconds(),
           .evaluation_pending = evaluation_pending_,
           .last_validation = last_validation_,
           .config_yaml = resolved_yaml_,
@@ -130,7 +132,7 @@ void Trainer::save() {
 void Trainer::save_or_report() {
   try {
     save();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log::warn(std::string("could not save, training goes on; older checkpoints are kept: ") +
               error.what());
     metrics_.event(step_, "save_failed", error.what());

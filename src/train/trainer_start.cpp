@@ -49,8 +49,15 @@ DataPosition position_of(const std::optional<ResumePoint>& point, const Workshop
                           .tokens = shop.data.train.tokens()});
 }
 
-std::optional<std::int64_t> step_of(const std::optional<ResumePoint>& point) {
-  return point ? std::optional(point->manifest.state.step) : std::nullopt;
+/// Checkpoints of later steps go aside before their rows do: were the process killed in between,
+/// the next start would find the rows of more steps than it resumes, which it can mend, and not of
+/// fewer.
+MetricsFile metrics_of(const std::optional<ResumePoint>& point, const Config& config) {
+  const fs::path path = fs::path(config.run.out_dir) / config.log.metrics;
+  if (!point) return {path, std::nullopt};
+  const RunState& state = point->manifest.state;
+  set_aside_later(config.checkpoint.dir, state.step);
+  return {path, state.step, state.wall_seconds};
 }
 
 /// What the configuration says now that the checkpoint's did not: a line a key.
@@ -76,8 +83,7 @@ Trainer::Trainer(const Config& config)
       lock_(writable(shop_.config.run.out_dir), kLockPatience),
       resume_point_(fitting_resume_point(shop_)),
       position_(position_of(resume_point_, shop_)),
-      metrics_(fs::path(shop_.config.run.out_dir) / shop_.config.log.metrics,
-               step_of(resume_point_)),
+      metrics_(metrics_of(resume_point_, shop_.config)),
       guard_(shop_.config.guard, resume_point_ ? resume_point_->manifest.state.skipped : 0),
       resolved_yaml_(print_config(shop_.config)) {
   if (shop_.data.val && shop_.config.eval.tokens > 0) evaluator_.emplace(shop_);
@@ -99,7 +105,6 @@ void Trainer::resume(const ResumePoint& point) {
   step_ = state.step;
   evaluation_pending_ = evaluator_ && state.evaluation_pending;
   last_validation_ = state.last_validation;
-  set_aside_later(folder, step_);
   std::error_code error;
   if (fs::equivalent(point.path.parent_path(), folder, error))
     saved_ = {step_, evaluation_pending_};

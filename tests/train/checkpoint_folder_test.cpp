@@ -152,6 +152,12 @@ TEST_F(CheckpointFolder, LeftoversOfAKilledSaveAreRemoved) {
   EXPECT_TRUE(fs::is_empty(config_.dir));
 }
 
+TEST_F(CheckpointFolder, LeftoversOfAKilledRemovalAreRemoved) {
+  fs::create_directories(fs::path(config_.dir) / "step_00000012.gone");
+  clean_leftovers(config_.dir);
+  EXPECT_TRUE(fs::is_empty(config_.dir));
+}
+
 TEST_F(CheckpointFolder, ACheckpointThatWasBeingReplacedComesBack) {
   save(12);
   const fs::path path = fs::path(config_.dir) / checkpoint_name(12);

@@ -1,7 +1,9 @@
 #include "train/manifest.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "train/stored_model.h"
 
@@ -36,6 +38,17 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read.ranges.at(0).v, written.ranges.at(0).v);
   EXPECT_EQ(read.parameters.at(0).shape, written.parameters.at(0).shape);
   EXPECT_EQ(to_json(read), to_json(written));
+}
+
+TEST(Manifest, MayLackTheWallTime) {
+  Manifest manifest = some_manifest();
+  auto json = nlohmann::ordered_json::parse(to_json(manifest));
+  json["state"].erase("wall_seconds");
+  json.erase("manifest_crc32");
+  const std::string bare = json.dump();
+  json["manifest_crc32"] = crc32(0, bare.data(), static_cast<std::int64_t>(bare.size()));
+  manifest.state.wall_seconds = 0;
+  EXPECT_EQ(parse_manifest(json.dump()).state, manifest.state);
 }
 
 TEST(Manifest, NoCharacterOfItCanBeLostUnnoticed) {

@@ -1,7 +1,10 @@
 #include "train/metrics.h"
 
+#include <csignal>
+#include <functional>
 #include <limits>
 #include <regex>
+#include <sys/resource.h>
 
 #include <gtest/gtest.h>
 
@@ -28,6 +31,28 @@ TrainRow some_row(std::int64_t step) {
           .nsa = NsaRow{.geometry = {}, .density = 0.21},
           .skipped = 0};
 }
+
+/// Stands in for a full disk: writes beyond a size fail, with part of a row written.
+class FileSizeLimit {
+ public:
+  FileSizeLimit() : action_(std::signal(SIGXFSZ, SIG_IGN)) { getrlimit(RLIMIT_FSIZE, &before_); }
+  ~FileSizeLimit() {
+    lift();
+    std::signal(SIGXFSZ, action_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+  void set(std::int64_t bytes) const {
+    const rlimit limit{.rlim_cur = static_cast<rlim_t>(bytes), .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  void lift() const { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+  void (*action_)(int);
+};
 
 class Metrics : public ::testing::Test {
  protected:
@@ -157,6 +182,35 @@ TEST_F(Metrics, ANewRunMovesTheWholeFileAside) {
   const MetricsFile fresh(path_, std::nullopt);
   EXPECT_EQ(text(), "");
   EXPECT_EQ(lines(folder_ / "metrics.stale-1.jsonl"), 3);
+}
+
+TEST_F(Metrics, WallTimeGoesOnFromWhatWasBefore) {
+  MetricsFile file(path_, std::nullopt, 1000);
+  EXPECT_GE(file.wall_seconds(), 1000);
+  file.train(some_row(1));
+  EXPECT_NE(text().find("\"wall_s\":1000"), std::string::npos) << text();
+}
+
+TEST_F(Metrics, RowsThatAFullDiskDoesNotTakeWaitAndComeOnce) {
+  const fs::path whole = folder_ / "whole.jsonl";
+  const auto write_all = [](MetricsFile& file, const std::function<void(std::int64_t)>& before) {
+    for (std::int64_t step = 1; step <= 9; ++step) {
+      before(step);
+      file.val({.step = step, .loss = 0.5, .tokens = 7});
+    }
+  };
+  MetricsFile undisturbed(whole, std::nullopt);
+  write_all(undisturbed, [](std::int64_t) {});
+  const auto row_bytes = static_cast<std::int64_t>(fs::file_size(whole)) / 9;
+
+  MetricsFile file(path_, std::nullopt);
+  // Full in the middle of row 3, with room again from row 6 on.
+  const FileSizeLimit limit;
+  write_all(file, [&](std::int64_t step) {
+    if (step == 3) limit.set(2 * row_bytes + row_bytes / 2);
+    if (step == 6) limit.lift();
+  });
+  EXPECT_EQ(text(), test::slurp(whole));
 }
 
 TEST_F(Metrics, EachRowIsThereWhenTheCallReturns) {

@@ -53,6 +53,7 @@ inline RunState some_state(std::int64_t step) {
           .val_data = 17,
           .rate = 4,
           .skipped = 3,
+          .wall_seconds = 0.1 + 12,
           .evaluation_pending = true,
           .last_validation = Validation{.step = step - 1, .loss = 0.1 + 0.2, .tokens = 999},
           .config_yaml = "run: {name: \"a\\nb\"}\n",
