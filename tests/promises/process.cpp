@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -66,8 +67,13 @@ Outcome run_program(const std::vector<std::string>& arguments, const Watch& watc
   if (process == 0) become(arguments, watch, out[1], fileno(err));
   close(out[1]);
   Outcome outcome;
+  std::atomic<bool> ended = false;
+  std::thread beside;
+  if (watch.beside) beside = std::thread([&] { watch.beside(process, ended); });
   outcome.out = read_lines(out[0], process, watch);
   close(out[0]);
+  ended = true;
+  if (beside.joinable()) beside.join();
   int status = 0;
   waitpid(process, &status, 0);
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

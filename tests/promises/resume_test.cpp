@@ -1,11 +1,16 @@
 // An interrupted run is the run that was not interrupted.
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <regex>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/format.h"
+#include "promises/moments.h"
 #include "promises/tiny_run.h"
 
 namespace nsa::test {
@@ -19,6 +24,17 @@ Watch signal_after_step(int step, int signal) {
   return {.on_line = [mark, signal](const std::string& line, int process) {
     if (line.find(mark) != std::string::npos) kill(process, signal);
   }};
+}
+
+/// What `pattern` captures, wherever it matches in a line.
+std::vector<double> numbers_in(const std::string& rows, const std::string& pattern) {
+  std::vector<double> numbers;
+  const std::regex expression(pattern);
+  for (auto found = std::sregex_iterator(rows.begin(), rows.end(), expression);
+       found != std::sregex_iterator(); ++found) {
+    numbers.push_back(std::stod(found->str(1)));
+  }
+  return numbers;
 }
 
 using Resume = TinyRun;
@@ -60,6 +76,63 @@ TEST_F(Resume, GoingBackToAnOlderCheckpointSetsTheLaterOnesAside) {
   const Outcome next = train("run");
   EXPECT_EQ(next.code, 0);
   EXPECT_NE(next.out.find("step 25 of 40"), std::string::npos) << next.out;
+}
+
+TEST_F(Resume, AKillWhileGoingBackLeavesRowsForAllThatIsResumed) {
+  ASSERT_EQ(train("run", {"checkpoint.every=10"}).code, 0);
+  ASSERT_EQ(train("straight").code, 0);
+  const auto rows_go = [aside = out("run") / "metrics.stale-1.jsonl"](int) {
+    return std::filesystem::exists(aside);
+  };
+  bool caught = false;
+  train("run", {}, signals_when(rows_go, {SIGKILL}, caught),
+        {"--resume", (out("run") / "ckpt/step_00000020").string()});
+  ASSERT_TRUE(caught);
+  EXPECT_EQ(train("run").code, 0);
+  expect_same_run("run", "straight");
+}
+
+TEST_F(Resume, APathMayBeAFolderOfCheckpointsOfAnotherRun) {
+  ASSERT_EQ(train("straight").code, 0);
+  EXPECT_EQ(train("first", {"run.stop_after=17", "checkpoint.every=10"}).code, kInterrupted);
+  const std::string folder = (out("first") / "ckpt").string();
+  const Outcome second = train("second", {}, {}, {"--resume", folder});
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_NE(second.out.find("step 17 of 40"), std::string::npos) << second.out;
+  EXPECT_TRUE(tensors("second", 40) == tensors("straight", 40));
+  EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(folder) / "step_00000017"));
+}
+
+TEST_F(Resume, MustGoesOnFromTheNewest) {
+  EXPECT_EQ(train("run", {"run.stop_after=17", "checkpoint.every=10"}).code, kInterrupted);
+  const Outcome next = train("run", {"checkpoint.resume=must"});
+  EXPECT_EQ(next.code, 0);
+  EXPECT_NE(next.out.find("resume    step 17 of 40"), std::string::npos) << next.out;
+}
+
+TEST_F(Resume, ATimeLimitSavesAndTheRunGoesOn) {
+  const Overrides steps = {"train.steps=100000", "eval.every=0"};
+  Overrides limited = steps;
+  limited.emplace_back("run.max_minutes=0.01");
+  const Outcome stopped = train("parts", limited);
+  EXPECT_EQ(stopped.code, kInterrupted) << stopped.err;
+  EXPECT_NE(stopped.out.find("run.max_minutes: 0.01"), std::string::npos) << stopped.out;
+  const std::vector<double> done = numbers_in(stopped.out, "stopped after step ([0-9]+) of");
+  ASSERT_EQ(done.size(), 1U);
+  Overrides to_the_end = steps;
+  const auto end = static_cast<std::int64_t>(done[0]) + 2;
+  to_the_end.push_back(fmt::format("run.stop_after={}", end));
+  EXPECT_EQ(train("parts", to_the_end).code, kInterrupted);
+  EXPECT_EQ(train("straight", to_the_end).code, kInterrupted);
+  expect_same_run("parts", "straight", end);
+}
+
+TEST_F(Resume, WallTimeGoesOnWhereItWas) {
+  EXPECT_EQ(train("run", {"run.stop_after=17"}).code, kInterrupted);
+  EXPECT_EQ(train("run").code, 0);
+  const std::vector<double> wall = numbers_in(metrics("run"), R"("wall_s":([^,]+),)");
+  ASSERT_EQ(wall.size(), 40U);
+  EXPECT_TRUE(std::is_sorted(wall.begin(), wall.end()));
 }
 
 TEST_F(Resume, StepsAfterTheCheckpointAreDoneAgainAndTheirRowsSetAside) {
@@ -139,7 +212,28 @@ TEST_F(Resume, ChangedKeysAreNamedAndWin) {
   EXPECT_EQ(train("run", {"run.stop_after=5"}).code, kInterrupted);
   const Outcome changed = train("run", {"optim.lr=1.0e-4"});
   EXPECT_EQ(changed.code, 0);
-  EXPECT_NE(changed.out.find("optim.lr"), std::string::npos) << changed.out;
+  EXPECT_NE(changed.out.find("changed   optim.lr: 0.005 -> 0.0001"), std::string::npos)
+      << changed.out;
+  // Step 6 is the first after the warm-up.
+  const std::vector<double> rate = numbers_in(rows("run"), R"("step":6,.*"lr":([^,]+))");
+  ASSERT_EQ(rate.size(), 1U);
+  EXPECT_NEAR(rate[0], 1e-4, 1e-6);
+}
+
+TEST_F(Resume, MoreStepsAreTrainedAndNamed) {
+  EXPECT_EQ(train("run", {"train.steps=20"}).code, 0);
+  const Outcome longer = train("run");
+  EXPECT_EQ(longer.code, 0);
+  EXPECT_NE(longer.out.find("changed   train.steps: 20 -> 40"), std::string::npos) << longer.out;
+  EXPECT_EQ(numbers_in(rows("run"), R"("type":"train","step":([0-9]+))").size(), 40U);
+}
+
+TEST_F(Resume, FewerStepsThanAreDoneAreNothingToDo) {
+  EXPECT_EQ(train("run", {"run.stop_after=17"}).code, kInterrupted);
+  const Outcome shorter = train("run", {"train.steps=10", "schedule.stages=[]"});
+  EXPECT_EQ(shorter.code, 0) << shorter.err;
+  EXPECT_NE(shorter.out.find("changed   train.steps: 40 -> 10"), std::string::npos) << shorter.out;
+  EXPECT_EQ(numbers_in(rows("run"), R"("type":"train","step":([0-9]+))").size(), 17U);
 }
 
 TEST_F(Resume, AnotherModelIsRefusedWithTheParameterThatDiffers) {

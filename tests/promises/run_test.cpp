@@ -1,13 +1,12 @@
 // What a run promises besides its resume: it learns, it costs what it planned, it fails as told.
 
+#include <csignal>
 #include <regex>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "config/parse.h"
 #include "promises/tiny_run.h"
-#include "train/run_lock.h"
 #include "train/trainer.h"
 
 namespace nsa::test {
@@ -108,13 +107,32 @@ TEST_F(TheRun, AFailedSaveDoesNotEndTheTraining) {
   EXPECT_NE(rows("run").find("\"type\":\"train\",\"step\":6,"), std::string::npos);
 }
 
-TEST_F(TheRun, AFolderInUseIsRefusedWithItsOwner) {
-  std::filesystem::create_directories(out("run"));
-  const RunLock owner(out("run"), std::chrono::milliseconds(0));
-  const Outcome second = train("run");
+TEST_F(TheRun, ASecondStartOfARunIsRefusedAndTheFirstGoesOn) {
+  ASSERT_EQ(train("straight").code, 0);
+  Outcome second;
+  const Watch twice{.on_line = [&](const std::string& line, int process) {
+    if (line.find(" 7/40 ") == std::string::npos) return;
+    kill(process, SIGSTOP);  // it keeps the lock for as long as the second one is patient
+    second = train("run", {}, {}, {"--resume", "never"});
+    kill(process, SIGCONT);
+    EXPECT_NE(second.err.find("is in use by process " + std::to_string(process)), std::string::npos)
+        << second.err;
+  }};
+  EXPECT_EQ(train("run", {}, twice).code, 0);
   EXPECT_EQ(second.code, 1);
-  EXPECT_NE(second.err.find("is in use by process " + std::to_string(getpid())), std::string::npos)
-      << second.err;
+  EXPECT_EQ(second.err.find("error: "), second.err.rfind("error: ")) << second.err;
+  expect_same_run("run", "straight");
+}
+
+TEST_F(TheRun, ASecondStartWaitsForAFirstThatIsLeaving) {
+  Outcome second;
+  const Watch leaving{.on_line = [&](const std::string& line, int process) {
+    if (line.find(" 7/40 ") == std::string::npos) return;
+    kill(process, SIGTERM);
+    second = train("run");
+  }};
+  EXPECT_EQ(train("run", {}, leaving).code, 75);
+  EXPECT_EQ(second.code, 0) << second.err;
 }
 
 TEST_F(TheRun, BadYamlExitsTwo) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "core/philox.h"
@@ -85,6 +86,21 @@ void TinyRun::SetUp() {
   ASSERT_EQ(encoded.code, 0) << encoded.err;
 }
 
+std::size_t TinyRun::encode_shards(std::int64_t tokens) const {
+  const Outcome encoded = run_program(
+      {kPrograms + "/nsa_tokenize", "encode", "--model", (folder_ / "text.model").string(), "--in",
+       (folder_ / "text.jsonl").string(), "--out", (folder_ / "tokens").string(), "--val-fraction",
+       "0.15", "--shard-tokens", number(tokens)});
+  EXPECT_EQ(encoded.code, 0) << encoded.err;
+  std::set<std::uintmax_t> sizes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    if (entry.path().filename().string().rfind("tokens_train_", 0) == 0) {
+      sizes.insert(entry.file_size());
+    }
+  }
+  return sizes.size();
+}
+
 Outcome TinyRun::train(const std::string& name, const Overrides& overrides, const Watch& watch,
                        const std::vector<std::string>& more) const {
   std::vector<std::string> arguments = {kPrograms + "/nsa_train", "--config",
@@ -121,9 +137,10 @@ std::string TinyRun::tensors(const std::string& name, std::int64_t step) const {
                "rank_00000.bin");
 }
 
-void TinyRun::expect_same_run(const std::string& name, const std::string& other) const {
+void TinyRun::expect_same_run(const std::string& name, const std::string& other,
+                              std::int64_t steps) const {
   EXPECT_EQ(rows(name), rows(other));
-  EXPECT_TRUE(tensors(name, 40) == tensors(other, 40)) << "weights or moments differ";
+  EXPECT_TRUE(tensors(name, steps) == tensors(other, steps)) << "weights or moments differ";
 }
 
 }  // namespace nsa::test

@@ -30,6 +30,10 @@ class TinyRun : public ::testing::Test {
  protected:
   void SetUp() override;
 
+  /// Encodes the text again into shards of at most `tokens` tokens; since documents stay whole, no
+  /// two of the training shards have to be equally large. Returns how many different sizes there
+  /// are.
+  std::size_t encode_shards(std::int64_t tokens) const;
   /// nsa_train --config run.yaml with these overrides and arguments; run.out_dir is out/<name>.
   Outcome train(const std::string& name, const Overrides& overrides = {}, const Watch& watch = {},
                 const std::vector<std::string>& more = {}) const;
@@ -40,8 +44,9 @@ class TinyRun : public ::testing::Test {
   std::string metrics(const std::string& name) const;
   /// The tensors of a checkpoint: master weights and moments.
   std::string tensors(const std::string& name, std::int64_t step) const;
-  /// Expects equal rows and equal tensors after 40 steps.
-  void expect_same_run(const std::string& name, const std::string& other) const;
+  /// Expects equal rows and equal tensors after the last step.
+  void expect_same_run(const std::string& name, const std::string& other,
+                       std::int64_t steps = 40) const;
 
   TempFolder folder_;
 };
