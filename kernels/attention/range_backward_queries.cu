@@ -1,5 +1,6 @@
 // Range attention, backward: dq, on tensor cores.
 
+#include "kernels/attention/range_gradients.cuh"
 #include "kernels/attention/range_tiles.cuh"
 #include "kernels/common/check.h"
 
@@ -24,47 +25,6 @@ struct Shape {
   static constexpr int kStageBytes = kKeyBytes + kTileBytes<kKeys, kValue>;
   static constexpr int kBytes = kQueryBytes + kUpstreamBytes + kStages * kStageBytes;
 };
-
-/// What a row of queries brings to the gradients of its scores.
-struct RowTerms {
-  float lse2;  ///< base 2
-  float gate;
-  float delta;
-  std::int32_t padding;
-  int2 keys;
-};
-
-/// score (of q and k) becomes the gradient of the scaled score; `product` is dout times v. 0 where
-/// a row does not see a key, if `cut`.
-template <class S>
-__device__ __forceinline__ void score_gradient(
-    float (&score)[S::kRowTiles][S::kKeys / 8][4],
-    const float (&product)[S::kRowTiles][S::kKeys / 8][4], const RowTerms* terms, float scale,
-    std::int32_t from, bool cut, int lane) {
-#pragma unroll
-  for (int i = 0; i < S::kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const RowTerms& row = terms[i * 16 + half * 8 + lane / 4];
-      const float lse2 = row.lse2;
-      const float gate = row.gate;
-      const float delta = row.delta;
-      const std::int32_t first = row.keys.x - from - lane % 4 * 2;
-      const std::int32_t end = row.keys.y - from - lane % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < S::kKeys / 8; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float& at = score[i][j][2 * half + c];
-          const float p = exp2_fast(fmaf(at, scale, -lse2));
-          at = p * fmaf(gate, product[i][j][2 * half + c], -delta);
-          const int key = j * 8 + c;
-          if (cut && (key < first || key >= end)) at = 0.0F;
-        }
-      }
-    }
-  }
-}
 
 /// One block: kRows rows (token, head of one group), 16 kRowTiles of them a warp, against the keys
 /// that any of them sees, a tile at a time. Reads q, k, v, dout, lse, gates, deltas; writes dq, or
@@ -105,14 +65,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   load_tile<S::kRows, S::kValue, kThreads>(upstream, p.dout, p.v_dim, query_row);
   load_keys(0);
   for (int row = static_cast<int>(threadIdx.x); row < S::kRows; row += kThreads) {
-    RowTerms& own = terms[row];
-    own = {.lse2 = 0.0F, .gate = 0.0F, .delta = 0.0F, .padding = 0, .keys = make_int2(0, 0)};
-    if (row >= count) continue;
-    const std::int64_t index = rows.index(row);
-    own.lse2 = p.lse[index] * kLog2E;
-    own.gate = p.gates == nullptr ? 1.0F : p.gates[index * p.stat_stride];
-    own.delta = p.deltas[index * p.stat_stride];
-    own.keys = p.rule.keys_of(rows.token(row));
+    terms[row] = RowTerms::of(p, rows, row, count);
   }
 
   const int first_of_warp = warp * 16 * S::kRowTiles;
@@ -145,26 +98,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   wait_copies<0>();
 
-#pragma unroll
-  for (int i = 0; i < S::kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_of_warp + i * 16 + half * 8 + lane / 4;
-      if (row >= count) continue;
-      bf16* to = p.dq + rows.index(row) * p.head_dim;
-#pragma unroll
-      for (int j = 0; j < S::kHead / 8; ++j) {
-        store_pair(to, p.head_dim, j * 8 + lane % 4 * 2,
-                   make_float2(dq[i][j][2 * half] * p.scale, dq[i][j][2 * half + 1] * p.scale),
-                   p.accumulate_dq);
-      }
-    }
-  }
+  store_dq<S>(p, dq, rows, first_of_warp, count, lane);
 }
 
 }  // namespace
 
 void range_backward_queries_tensor(const RangeProblem<bf16>& problem, cudaStream_t stream) {
+  if (range_backward_queries_group(problem, stream)) return;
   with_range_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
     using S = Shape<kHeadDim, kValueDim>;
     const auto blocks = static_cast<unsigned>((problem.rows() + S::kRows - 1) / S::kRows);

@@ -1,5 +1,6 @@
 // Range attention, forward, on tensor cores.
 
+#include "kernels/attention/range_softmax.cuh"
 #include "kernels/attention/range_tiles.cuh"
 #include "kernels/common/check.h"
 
@@ -23,85 +24,6 @@ struct Shape {
   static constexpr int kBytes = kQueryBytes + 2 * kStageBytes;
   static constexpr int kBlocks = kHeadDim <= 64 ? 3 : 2;  ///< per multiprocessor
 };
-
-/// The running softmax of a warp's rows: what a thread holds of it.
-template <class S>
-struct Softmax {
-  float out[S::kRowTiles][S::kValue / 8][4] = {};
-  float most[S::kRowTiles][2];   ///< of the scores, times scale, base 2
-  float total[S::kRowTiles][2];  ///< of this thread's columns
-
-  __device__ Softmax() {
-#pragma unroll
-    for (int i = 0; i < S::kRowTiles; ++i) {
-      most[i][0] = most[i][1] = kNoScore;
-      total[i][0] = total[i][1] = 0.0F;
-    }
-  }
-
-  /// Scores of one tile become probabilities up to the final total; what was summed shrinks where
-  /// a maximum grew.
-  __device__ void take(float (&score)[S::kRowTiles][S::kKeys / 8][4], float scale) {
-#pragma unroll
-    for (int i = 0; i < S::kRowTiles; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float largest = kNoScore;
-#pragma unroll
-        for (int j = 0; j < S::kKeys / 8; ++j) {
-          largest = fmaxf(largest, fmaxf(score[i][j][2 * half], score[i][j][2 * half + 1]));
-        }
-        largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 2));
-        const float grown = fmaxf(most[i][half], largest * scale);
-        if (__any_sync(0xFFFFFFFFU, grown > most[i][half])) {
-          const float shrink = exp2_fast(most[i][half] - grown);
-          most[i][half] = grown;
-          total[i][half] *= shrink;
-#pragma unroll
-          for (int j = 0; j < S::kValue / 8; ++j) {
-            out[i][j][2 * half] *= shrink;
-            out[i][j][2 * half + 1] *= shrink;
-          }
-        }
-        float sum = 0.0F;
-#pragma unroll
-        for (int j = 0; j < S::kKeys / 8; ++j) {
-#pragma unroll
-          for (int c = 2 * half; c < 2 * half + 2; ++c) {
-            score[i][j][c] = exp2_fast(fmaf(score[i][j][c], scale, -most[i][half]));
-            sum += score[i][j][c];
-          }
-        }
-        total[i][half] += sum;
-      }
-    }
-  }
-};
-
-/// -infinity where a row does not see a key. `ranges` are the rows' of the warp, `from` the first
-/// key of the tile.
-template <class S>
-__device__ __forceinline__ void hide_keys(float (&score)[S::kRowTiles][S::kKeys / 8][4],
-                                          const int2* ranges, std::int32_t from, int lane) {
-#pragma unroll
-  for (int i = 0; i < S::kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int2 range = ranges[i * 16 + half * 8 + lane / 4];
-      const std::int32_t first = range.x - from - lane % 4 * 2;
-      const std::int32_t end = range.y - from - lane % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < S::kKeys / 8; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const int key = j * 8 + c;
-          if (key < first || key >= end) score[i][j][2 * half + c] = -INFINITY;
-        }
-      }
-    }
-  }
-}
 
 /// One block: kRows rows (token, head of one group), 16 kRowTiles of them a warp, against the keys
 /// that any of them sees, a tile at a time. Reads q, k, v and the documents; writes out and lse.
@@ -169,35 +91,13 @@ __global__ void __launch_bounds__(kThreads, S::kBlocks)
   }
   wait_copies<0>();
 
-#pragma unroll
-  for (int i = 0; i < S::kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float total = softmax.total[i][half];
-      total += __shfl_xor_sync(0xFFFFFFFFU, total, 1);
-      total += __shfl_xor_sync(0xFFFFFFFFU, total, 2);
-      const int row = first_of_warp + i * 16 + half * 8 + lane / 4;
-      if (row >= count) continue;
-      const std::int64_t index = rows.index(row);
-      if (lane % 4 == 0) {
-        p.lse[index] = total > 0.0F ? (softmax.most[i][half] + log2f(total)) * kLn2 : -INFINITY;
-      }
-      if (!with_values) continue;
-      const float inverse = total > 0.0F ? 1.0F / total : 0.0F;
-      bf16* to = p.out + index * p.v_dim;
-#pragma unroll
-      for (int j = 0; j < S::kValue / 8; ++j) {
-        store_pair(to, p.v_dim, j * 8 + lane % 4 * 2,
-                   make_float2(softmax.out[i][j][2 * half] * inverse,
-                               softmax.out[i][j][2 * half + 1] * inverse));
-      }
-    }
-  }
+  store_rows(p, softmax, rows, first_of_warp, count, lane);
 }
 
 }  // namespace
 
 void range_forward_tensor(const RangeProblem<bf16>& problem, cudaStream_t stream) {
+  if (range_forward_group(problem, stream)) return;
   with_range_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
     using S = Shape<kHeadDim, kValueDim>;
     const auto blocks = static_cast<unsigned>((problem.rows() + S::kRows - 1) / S::kRows);

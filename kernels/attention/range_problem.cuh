@@ -120,6 +120,13 @@ struct RangeSplit {
 void range_backward_keys_tensor(const RangeProblem<bf16>& problem, const RangeSplit& split,
                                 cudaStream_t stream);
 
+// The same by warpgroups. False, and nothing done, where these do not take the problem or the GPU
+// is not one of sm_90a.
+bool range_forward_group(const RangeProblem<bf16>& problem, cudaStream_t stream);
+bool range_backward_queries_group(const RangeProblem<bf16>& problem, cudaStream_t stream);
+bool range_backward_keys_group(const RangeProblem<bf16>& problem, const RangeSplit& split,
+                               cudaStream_t stream);
+
 /// Calls body.template operator()<kHeadDim, kValueDim>() with the least padded head dims of the
 /// tensor-core kernels that hold these.
 template <class Body>
