@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+#include <unordered_map>
 
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
@@ -49,12 +51,12 @@ bool substitute_environment(std::string& text, const std::string& where) {
 }
 
 void refuse_duplicates(const Value& map) {
-  for (std::size_t i = 0; i < map.items.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (map.items[i].name != map.items[j].name) continue;
-      fail_config(fmt::format("{}: {} is set twice (first at {}); keep one of them",
-                              map.items[i].name_where, map.items[i].name, map.items[j].name_where));
-    }
+  std::unordered_map<std::string_view, const Value*> first;
+  for (const Value& item : map.items) {
+    const auto [known, is_new] = first.emplace(item.name, &item);
+    if (is_new) continue;
+    fail_config(fmt::format("{}: {} is set twice (first at {}); keep one of them", item.name_where,
+                            item.name, known->second->name_where));
   }
 }
 

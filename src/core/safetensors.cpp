@@ -39,7 +39,9 @@ std::int64_t element_bytes(const std::string& dtype) {
 std::int64_t read_count(const std::string& path, const std::string& name, const json& value) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 50U;
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMost) {
-    fail_file(path, "tensor '" + name + "' has the extent or offset " + value.dump() +
+    // Only numbers are shown: dump() calls itself for each level, and a list may have any number.
+    const std::string found = value.is_number() ? value.dump() : value.type_name();
+    fail_file(path, "tensor '" + name + "' has the extent or offset " + found +
                         ", which is no whole number from 0 to 2^50");
   }
   return value.get<std::int64_t>();

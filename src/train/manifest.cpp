@@ -24,6 +24,15 @@ DType dtype_named(const std::string& name) {
   fail_checkpoint("unknown element type '" + name + "'");
 }
 
+/// Json::dump calls itself for each level, so that text of another origin could exhaust the stack.
+bool refuse_depth(int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
+  constexpr int kDeepest = 16;  // our own texts have 5 levels
+  if (depth > kDeepest) {
+    fail_checkpoint("manifest.json is nested deeper than " + std::to_string(kDeepest) + " levels");
+  }
+  return true;
+}
+
 Json json_of(const RunState& state) {
   Json json;
   json["step"] = state.step;
@@ -136,7 +145,7 @@ std::string to_json(const Manifest& manifest) {
 
 Manifest parse_manifest(const std::string& text) {
   try {
-    Json json = Json::parse(text);
+    Json json = Json::parse(text, refuse_depth);
     const auto format = json.at("format").get<std::int64_t>();
     if (format != Manifest::kFormat) {
       fail_checkpoint("manifest.json has format " + std::to_string(format) +

@@ -196,5 +196,13 @@ TEST(Safetensors, SaysWhichTypesItCanTurnIntoNumbers) {
   EXPECT_THROW(read.values("a"), Error);
 }
 
+TEST(Safetensors, AnExtentNestedWithoutEndIsRefused) {
+  constexpr std::size_t kLevels = 1'000'000;  // as many calls, one inside the other, no stack holds
+  const std::string extent = std::string(kLevels, '[') + std::string(kLevels, ']');
+  expect_refusal(
+      file_of(R"({"a":{"dtype":"F32","shape":)" + extent + R"(,"data_offsets":[0,4]}})", "1234"),
+      "the extent or offset array");
+}
+
 }  // namespace
 }  // namespace nsa::test

@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,42 @@ namespace nsa::test {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The words of `text`, each once: mutations put them together anew.
+void add_words(const std::string& text, std::set<std::string>& dictionary) {
+  std::string word;
+  for (const char c : text + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
+      word += c;
+    } else if (!word.empty()) {
+      dictionary.insert(std::exchange(word, ""));
+    }
+  }
+}
+
+void write_dictionary(const fs::path& path, const std::set<std::string>& words) {
+  std::string lines;
+  for (const std::string& word : words) lines += "\"" + word + "\"\n";
+  spill(path, lines);
+}
+
+const std::set<std::string>& json_words() {
+  static const std::set<std::string> words = {"1e300",
+                                              "-1",
+                                              "1.5",
+                                              "18446744073709551616",
+                                              "9223372036854775808",
+                                              "null",
+                                              "true",
+                                              "[[",
+                                              "{}",
+                                              "\\\"",
+                                              ",",
+                                              ":",
+                                              "\\\\u0000",
+                                              "\\\\ud800"};
+  return words;
+}
 
 /// The folder of one target; numbers its files.
 class Folder {
@@ -81,6 +118,7 @@ void write_tensors(const fs::path& root) {
   std::string file;
   append<std::uint64_t>(file, header.size());
   folder.add(file + header + std::string(32, '\2'));
+  write_dictionary(root / "safetensors.dict", json_words());
 }
 
 void write_manifests(const fs::path& root) {
@@ -101,6 +139,23 @@ void write_manifests(const fs::path& root) {
                       .v = 1024}};
   manifest.parameters = {{.name = "blocks.0.attn.q", .shape = {8, 16}, .updates = 12}};
   folder.add(to_json(manifest));
+  write_dictionary(root / "manifest.dict", json_words());
+}
+
+/// Each section by itself: short inputs are tried faster than whole configurations.
+void add_sections(const std::string& printed, Folder& folder) {
+  std::istringstream lines(printed);
+  std::string section;
+  const auto flush = [&] {
+    const bool is_data = section.starts_with("data:");
+    if (!section.empty()) folder.add((is_data ? "" : "data: {train: [a.bin]}\n") + section);
+    section.clear();
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(' ')) flush();
+    section += line + "\n";
+  }
+  flush();
 }
 
 void write_configs(const fs::path& root) {
@@ -109,7 +164,7 @@ void write_configs(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(fs::path(NSA_SOURCE_DIR) / "configs")) {
     folder.add(slurp(entry.path()));
     const std::string printed = print_config(parse_config(entry.path().string(), {}, nullptr));
-    folder.add(printed);
+    add_sections(printed, folder);
     words += printed;
   }
   const std::string small = "data: {train: [a.bin]}\n";
@@ -120,19 +175,11 @@ void write_configs(const fs::path& root) {
   folder.add(small + "run: {name: \"${env:HOME}\"}\nschedule: {stages: [{from: 0, rate: auto}]}\n" +
              std::string("\0attention.compress={rate: 4}", 29));
 
-  // Each word once: fuzzers put them together anew.
-  std::set<std::string> dictionary = {": ", "- ", "{", "}", "[", "]", "&a", "*a", "!!str", "1e309"};
-  std::string word;
-  for (const char c : words) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
-      word += c;
-    } else if (!word.empty()) {
-      dictionary.insert(std::exchange(word, ""));
-    }
-  }
-  std::string lines;
-  for (const std::string& each : dictionary) lines += "\"" + each + "\"\n";
-  spill(root / "config.dict", lines);
+  std::set<std::string> dictionary = {": ", "- ", "{", "}", "[", "]", "&a", "*a", "!!str", "-1"};
+  dictionary.insert(
+      {"1e309", "0x7f", "9223372036854775807", "null", "true", "~", ".inf", "${env:"});
+  add_words(words, dictionary);
+  write_dictionary(root / "config.dict", dictionary);
 }
 
 }  // namespace

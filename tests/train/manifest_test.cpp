@@ -82,5 +82,17 @@ TEST(Manifest, AnotherFormatVersionIsNamed) {
   }
 }
 
+TEST(Manifest, TextNestedWithoutEndIsRefused) {
+  constexpr std::size_t kLevels = 1'000'000;  // as many calls, one inside the other, no stack holds
+  const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
+  try {
+    parse_manifest(R"({"format": 1, "manifest_crc32": 0, "deep": )" + deep + "}");
+    ADD_FAILURE() << "the text was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    EXPECT_NE(std::string(error.what()).find("nested deeper"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace nsa
