@@ -77,5 +77,13 @@ TEST(BadYaml, AliasesThatMultiplyWithoutMeasureAreRefused) {
   EXPECT_NE(refusal_of_file(text).find("too large"), std::string::npos);
 }
 
+// Each key is looked up among those before it: comparing with each of them would take minutes.
+TEST(BadYaml, ASecondKeyIsFoundAmongVeryMany) {
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += "key" + std::to_string(i) + ": 1\n";
+  EXPECT_EQ(refusal_of_file(text + "key7: 1\n"),
+            "run.yaml:50001:1: key7 is set twice (first at run.yaml:8:1); keep one of them");
+}
+
 }  // namespace
 }  // namespace nsa
