@@ -51,14 +51,21 @@ Watch signals_when(std::function<bool(int process)> is_now, std::vector<int> sig
   }};
 }
 
-bool has_half_a_save(const fs::path& checkpoints) {
+std::string half_a_save(const fs::path& checkpoints) {
   std::error_code error;
   fs::directory_iterator entry(checkpoints, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const fs::path extension = entry->path().extension();
-    if (extension == ".tmp" || extension == ".old") return true;
+    if (extension != ".tmp" && extension != ".old") continue;
+    const auto touched = fs::last_write_time(entry->path(), error);
+    return entry->path().filename().string() + "@" +
+           std::to_string(touched.time_since_epoch().count());
   }
-  return false;
+  return "";
+}
+
+bool has_half_a_save(const fs::path& checkpoints) {
+  return !half_a_save(checkpoints).empty();
 }
 
 bool handles(int process, int signal) {

@@ -21,7 +21,9 @@ bool signal_at(int process, const std::atomic<bool>& ended, const std::function<
 /// A Watch that does this beside the child and says in `caught` how it went.
 Watch signals_when(std::function<bool(int process)> is_now, std::vector<int> signals, bool& caught);
 
-/// Whether a save is being written in this folder of checkpoints, or was cut off there.
+/// The save that is being written in this folder of checkpoints or was cut off there: its name and
+/// when it was last touched; empty when there is none.
+std::string half_a_save(const std::filesystem::path& checkpoints);
 bool has_half_a_save(const std::filesystem::path& checkpoints);
 /// Whether the process has a handler for `signal`.
 bool handles(int process, int signal);
