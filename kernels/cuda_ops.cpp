@@ -23,7 +23,8 @@ CudaOps::CudaOps(CudaDevice& device)
       matmul_(device, stream_),
       scratch_(device, stream_),
       staging_(device.staging()),
-      documents_(device, staging_, stream_) {}
+      documents_(device, staging_, stream_),
+      rope_table_(device, stream_) {}
 
 }  // namespace cuda
 

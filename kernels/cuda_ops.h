@@ -10,6 +10,7 @@
 #include "kernels/common/staging.h"
 #include "kernels/cuda_device.h"
 #include "kernels/matmul.h"
+#include "kernels/rope_table.h"
 #include "ops/ops.h"
 
 namespace nsa::cuda {
@@ -57,6 +58,7 @@ class CudaOps final : public Ops {
   Scratch scratch_;
   Staging& staging_;  ///< the device's
   DocumentTable documents_;
+  RopeTable rope_table_;
 };
 
 }  // namespace nsa::cuda

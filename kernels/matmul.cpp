@@ -1,5 +1,6 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "kernels/common/check.h"
@@ -15,6 +16,14 @@ cudaDataType_t data_type(DType dtype) {
   if (dtype == DType::kF32) return CUDA_R_32F;
   if (dtype == DType::kBF16) return CUDA_R_16BF;
   fail(std::string("the cuda backend multiplies fp32 and bf16 matrices, not ") + name_of(dtype));
+}
+
+/// The largest power of two up to 256 that the address is a multiple of.
+std::uint32_t alignment_of(const Tensor& tensor) {
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data());
+  std::uint32_t alignment = 256;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
 }
 
 }  // namespace
@@ -55,9 +64,11 @@ const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
   const std::int64_t k = product.transpose_a ? product.a.dim(0) : product.a.dim(1);
   const cudaDataType_t in_type = data_type(product.a.dtype());
   const cudaDataType_t out_type = data_type(product.out.dtype());
-  const int flags = (product.transpose_a ? 1 : 0) + (product.transpose_b ? 2 : 0) +
-                    (product.accumulate ? 4 : 0) + (in_type == CUDA_R_16BF ? 8 : 0) +
-                    (out_type == CUDA_R_16BF ? 16 : 0);
+  const std::uint32_t alignment =
+      std::min({alignment_of(product.a), alignment_of(product.b), alignment_of(product.out)});
+  const std::uint32_t flags = (product.transpose_a ? 1U : 0U) + (product.transpose_b ? 2U : 0U) +
+                              (product.accumulate ? 4U : 0U) + (in_type == CUDA_R_16BF ? 8U : 0U) +
+                              (out_type == CUDA_R_16BF ? 16U : 0U) + (alignment << 8U);
   Plan*& kept = plans_[{m, n, k, flags}];
   if (kept != nullptr) return *kept;
 
@@ -82,6 +93,12 @@ const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
   check(cublasLtMatmulPreferenceCreate(&preference));
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &kWorkspaceBytes, sizeof(kWorkspaceBytes)));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    check(
+        cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof(alignment)));
+  }
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
   const cublasStatus_t status =

@@ -37,8 +37,8 @@ class MatmulEngine {
   void run(const Product& product);
 
  private:
-  /// What decides the algorithm: m, n, k, transposes, types, accumulation.
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int>;
+  /// What decides the algorithm: m, n, k, then transposes, types, accumulation and alignment.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::uint32_t>;
   struct Plan;
 
   const Plan& plan_of(const Product& product);

@@ -1,0 +1,175 @@
+// The optimiser: norm of the gradient and AdamW, on flat tensors.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/common/check.h"
+#include "kernels/common/pack.cuh"
+#include "kernels/common/reduce.cuh"
+#include "kernels/cuda_ops.h"
+
+namespace nsa::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kSquaresPerBlock = 65536;
+constexpr std::int64_t kChunk = 16384;  // elements that one block updates
+
+/// One block: 65,536 elements, read once; their squares are added in fp64.
+__global__ void __launch_bounds__(kThreads)
+    square_sum_kernel(double* partials, const float* x, std::int64_t count) {
+  const std::int64_t begin = blockIdx.x * kSquaresPerBlock;
+  const std::int64_t end = begin + kSquaresPerBlock < count ? begin + kSquaresPerBlock : count;
+  double sum = 0;
+  const std::int64_t aligned = begin + (end - begin) / 4 * 4;
+  for (std::int64_t i = begin + threadIdx.x * 4; i < aligned; i += kThreads * 4) {
+    float value[4];
+    load(x + i, value);
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      sum += static_cast<double>(value[j]) * static_cast<double>(value[j]);
+  }
+  for (std::int64_t i = aligned + threadIdx.x; i < end; i += kThreads) {
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+/// One block in all.
+__global__ void __launch_bounds__(kThreads)
+    add_partials_kernel(double* total, const double* partials, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += partials[i];
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+/// A piece of an AdamWRange, and what its bias correction comes to.
+struct Chunk {
+  std::int64_t begin;
+  std::int32_t count;
+  float m_scale, v_scale, decay;
+};
+
+template <class T>
+struct Update {
+  T* weights;  ///< null: the master itself
+  float* master;
+  float* m;
+  float* v;
+  const float* grad;
+  const double* grad_square_sum;
+  const Chunk* chunks;
+  float beta1, beta2, rest1, rest2;  ///< rest: 1 - beta, made in fp64
+  float step, eps;
+  double grad_scale, max_norm;
+};
+
+/// One block: one chunk. Reads master, m, v and gradient, writes the first three and the weights,
+/// once each; clips without telling the host.
+template <class T, int kWidth>
+__device__ __forceinline__ void update_pack(const Update<T>& p, const Chunk& chunk, float scale,
+                                            std::int64_t at) {
+  float grad[kWidth];
+  float master[kWidth];
+  float m[kWidth];
+  float v[kWidth];
+  load(p.grad + at, grad);
+  load(p.master + at, master);
+  load(p.m + at, m);
+  load(p.v + at, v);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float g = grad[i] * scale;
+    m[i] = p.beta1 * m[i] + p.rest1 * g;
+    v[i] = p.beta2 * v[i] + p.rest2 * (g * g);
+    const float direction = m[i] * chunk.m_scale / (sqrtf(v[i] * chunk.v_scale) + p.eps);
+    master[i] -= p.step * (direction + chunk.decay * master[i]);
+  }
+  store(p.m + at, m);
+  store(p.v + at, v);
+  store(p.master + at, master);
+  if (p.weights != nullptr) store(p.weights + at, master);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) adamw_kernel(const Update<T> p) {
+  const Chunk chunk = p.chunks[blockIdx.x];
+  const double norm = p.grad_scale * sqrt(*p.grad_square_sum);
+  if (!isfinite(norm)) return;
+  const bool clips = p.max_norm > 0 && norm > p.max_norm;
+  const auto scale = static_cast<float>(clips ? p.grad_scale * (p.max_norm / norm) : p.grad_scale);
+  constexpr int kWidth = 4;
+  const std::int32_t packed = chunk.begin % kWidth == 0 ? chunk.count / kWidth * kWidth : 0;
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kWidth; i < packed;
+       i += kThreads * kWidth) {
+    update_pack<T, kWidth>(p, chunk, scale, chunk.begin + i);
+  }
+  for (std::int32_t i = packed + static_cast<std::int32_t>(threadIdx.x); i < chunk.count;
+       i += kThreads) {
+    update_pack<T, 1>(p, chunk, scale, chunk.begin + i);
+  }
+}
+
+std::vector<Chunk> chunks_of(const AdamW& op) {
+  std::vector<Chunk> chunks;
+  for (const AdamWRange& range : op.ranges) {
+    const auto updates = static_cast<double>(range.updates);
+    for (std::int64_t begin = range.begin; begin < range.end; begin += kChunk) {
+      chunks.push_back({.begin = begin,
+                        .count = static_cast<std::int32_t>(std::min(kChunk, range.end - begin)),
+                        .m_scale = static_cast<float>(1 / (1 - std::pow(op.beta1, updates))),
+                        .v_scale = static_cast<float>(1 / (1 - std::pow(op.beta2, updates))),
+                        .decay = static_cast<float>(range.weight_decay)});
+    }
+  }
+  return chunks;
+}
+
+}  // namespace
+
+void CudaOps::apply(const SumSquares& op) {
+  const std::int64_t count = op.x.size();
+  const std::int64_t blocks = (count + kSquaresPerBlock - 1) / kSquaresPerBlock;
+  if (blocks == 0) return;
+  Scratch::Frame frame(scratch_);
+  auto* partials = frame.take<double>(blocks);
+  square_sum_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_>>>(
+      partials, elements<float>(op.x), count);
+  check_launch("square_sum_kernel");
+  add_partials_kernel<<<1, kThreads, 0, stream_>>>(op.sum.as<double>(), partials, blocks);
+  check_launch("add_partials_kernel");
+}
+
+void CudaOps::apply(const AdamW& op) {
+  const std::vector<Chunk> chunks = chunks_of(op);
+  if (chunks.empty()) return;
+  const auto count = static_cast<std::int64_t>(chunks.size());
+  Scratch::Frame frame(scratch_);
+  auto* table = frame.take<Chunk>(count);
+  staging_.upload(table, chunks.data(), count * static_cast<std::int64_t>(sizeof(Chunk)));
+  with_device_type(op.weights.dtype(), [&]<class T>() {
+    const bool own = op.weights.data() != op.master.data();
+    const Update<T> update = {.weights = own ? elements<T>(op.weights) : nullptr,
+                              .master = elements<float>(op.master),
+                              .m = elements<float>(op.m),
+                              .v = elements<float>(op.v),
+                              .grad = elements<float>(op.grad),
+                              .grad_square_sum = op.grad_square_sum.as<double>(),
+                              .chunks = table,
+                              .beta1 = static_cast<float>(op.beta1),
+                              .beta2 = static_cast<float>(op.beta2),
+                              .rest1 = static_cast<float>(1 - op.beta1),
+                              .rest2 = static_cast<float>(1 - op.beta2),
+                              .step = static_cast<float>(op.learning_rate),
+                              .eps = static_cast<float>(op.eps),
+                              .grad_scale = op.grad_scale,
+                              .max_norm = op.max_norm};
+    adamw_kernel<T><<<static_cast<unsigned>(count), kThreads, 0, stream_>>>(update);
+    check_launch("adamw_kernel");
+  });
+}
+
+}  // namespace nsa::cuda
