@@ -10,7 +10,7 @@ shift || true
 targets=("$@")
 [ "${#targets[@]}" -gt 0 ] || targets=(shard megatron jsonl safetensors manifest config)
 
-scripts/install.sh clang
+scripts/install.sh clang libclang-rt-dev
 cmake --preset fuzz
 cmake --build --preset fuzz
 build=build/fuzz

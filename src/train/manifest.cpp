@@ -1,5 +1,8 @@
 #include "train/manifest.h"
 
+#include <limits>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "core/checksum.h"
@@ -58,27 +61,53 @@ Json json_of(const RunState& state) {
   return json;
 }
 
+/// The whole number that is called `name`. nlohmann's own conversions would cut off a fraction,
+/// wrap around what the type cannot hold, and are undefined for a large one with an exponent.
+template <class T>
+T whole(const Json& value, const char* name) {
+  const bool fits = value.is_number_unsigned()
+                        ? std::in_range<T>(value.get<std::uint64_t>())
+                        : value.is_number_integer() && std::in_range<T>(value.get<std::int64_t>());
+  if (fits) return value.get<T>();
+  fail_checkpoint(std::string("manifest.json has ") +
+                  (value.is_number() ? value.dump() : value.type_name()) + " as " + name +
+                  ", wanted a whole number from " + std::to_string(std::numeric_limits<T>::min()) +
+                  " to " + std::to_string(std::numeric_limits<T>::max()));
+}
+
+template <class T>
+void read_whole(const Json& object, const char* key, T& into) {
+  into = whole<T>(object.at(key), key);
+}
+
+std::vector<std::int64_t> shape_from(const Json& extents) {
+  if (!extents.is_array()) fail_checkpoint("manifest.json has a shape that is no list");
+  std::vector<std::int64_t> shape;
+  for (const Json& extent : extents) shape.push_back(whole<std::int64_t>(extent, "an extent"));
+  return shape;
+}
+
 RunState state_from(const Json& json) {
   RunState state;
-  json.at("step").get_to(state.step);
-  json.at("loader").at("epoch").get_to(state.loader.epoch);
-  json.at("loader").at("cursor").get_to(state.loader.cursor);
-  json.at("loader").at("dropped").get_to(state.loader.dropped);
-  json.at("page").get_to(state.page);
-  json.at("seed").get_to(state.seed);
-  json.at("data").at("train").get_to(state.train_data);
-  json.at("data").at("val").get_to(state.val_data);
-  json.at("rate").get_to(state.rate);
-  json.at("skipped").get_to(state.skipped);
+  read_whole(json, "step", state.step);
+  read_whole(json.at("loader"), "epoch", state.loader.epoch);
+  read_whole(json.at("loader"), "cursor", state.loader.cursor);
+  read_whole(json.at("loader"), "dropped", state.loader.dropped);
+  read_whole(json, "page", state.page);
+  read_whole(json, "seed", state.seed);
+  read_whole(json.at("data"), "train", state.train_data);
+  read_whole(json.at("data"), "val", state.val_data);
+  read_whole(json, "rate", state.rate);
+  read_whole(json, "skipped", state.skipped);
   state.wall_seconds =
       json.value("wall_seconds", 0.0);  // nothing depends on it: it may be left out
   json.at("evaluation_pending").get_to(state.evaluation_pending);
   if (const Json& last = json.at("last_validation"); !last.is_null()) {
-    state.last_validation = Validation{.step = last.at("step").get<std::int64_t>(),
+    state.last_validation = Validation{.step = whole<std::int64_t>(last.at("step"), "step"),
                                        .loss = last.at("loss").get<double>(),
-                                       .tokens = last.at("tokens").get<std::int64_t>()};
+                                       .tokens = whole<std::int64_t>(last.at("tokens"), "tokens")};
   }
-  json.at("config_fingerprint").get_to(state.config_fingerprint);
+  read_whole(json, "config_fingerprint", state.config_fingerprint);
   json.at("config").get_to(state.config_yaml);
   return state;
 }
@@ -86,27 +115,28 @@ RunState state_from(const Json& json) {
 Manifest manifest_from(const Json& json) {
   Manifest manifest;
   json.at("library_version").get_to(manifest.library_version);
-  json.at("layout").get_to(manifest.layout);
+  read_whole(json, "layout", manifest.layout);
   manifest.dtype = dtype_named(json.at("dtype").get<std::string>());
   manifest.state = state_from(json.at("state"));
   for (const Json& file : json.at("files")) {
     manifest.files.push_back({.name = file.at("name").get<std::string>(),
-                              .bytes = file.at("bytes").get<std::int64_t>(),
-                              .checksum = file.at("crc32").get<std::uint32_t>()});
+                              .bytes = whole<std::int64_t>(file.at("bytes"), "bytes"),
+                              .checksum = whole<std::uint32_t>(file.at("crc32"), "crc32")});
   }
   for (const Json& range : json.at("ranges")) {
     manifest.ranges.push_back({.bucket = range.at("bucket").get<std::string>(),
-                               .begin = range.at("begin").get<std::int64_t>(),
-                               .end = range.at("end").get<std::int64_t>(),
+                               .begin = whole<std::int64_t>(range.at("begin"), "begin"),
+                               .end = whole<std::int64_t>(range.at("end"), "end"),
                                .file = range.at("file").get<std::string>(),
-                               .master = range.at("master").get<std::int64_t>(),
-                               .m = range.at("m").get<std::int64_t>(),
-                               .v = range.at("v").get<std::int64_t>()});
+                               .master = whole<std::int64_t>(range.at("master"), "master"),
+                               .m = whole<std::int64_t>(range.at("m"), "m"),
+                               .v = whole<std::int64_t>(range.at("v"), "v")});
   }
   for (const Json& parameter : json.at("parameters")) {
-    manifest.parameters.push_back({.name = parameter.at("name").get<std::string>(),
-                                   .shape = parameter.at("shape").get<std::vector<std::int64_t>>(),
-                                   .updates = parameter.at("updates").get<std::int64_t>()});
+    manifest.parameters.push_back(
+        {.name = parameter.at("name").get<std::string>(),
+         .shape = shape_from(parameter.at("shape")),
+         .updates = whole<std::int64_t>(parameter.at("updates"), "updates")});
   }
   return manifest;
 }
@@ -146,12 +176,12 @@ std::string to_json(const Manifest& manifest) {
 Manifest parse_manifest(const std::string& text) {
   try {
     Json json = Json::parse(text, refuse_depth);
-    const auto format = json.at("format").get<std::int64_t>();
+    const auto format = whole<std::int64_t>(json.at("format"), "format");
     if (format != Manifest::kFormat) {
       fail_checkpoint("manifest.json has format " + std::to_string(format) +
                       "; this version reads format " + std::to_string(Manifest::kFormat));
     }
-    const auto stored = json.at(kChecksumKey).get<std::uint32_t>();
+    const auto stored = whole<std::uint32_t>(json.at(kChecksumKey), kChecksumKey);
     json.erase(kChecksumKey);
     if (checksum_of(json) != stored) {
       fail_checkpoint("manifest.json does not match its own checksum");

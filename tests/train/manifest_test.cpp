@@ -5,6 +5,7 @@
 
 #include "core/checksum.h"
 #include "core/error.h"
+#include "support/errors.h"
 #include "train/stored_model.h"
 
 namespace nsa {
@@ -91,6 +92,32 @@ TEST(Manifest, TextNestedWithoutEndIsRefused) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
     EXPECT_NE(std::string(error.what()).find("nested deeper"), std::string::npos) << error.what();
+  }
+}
+
+/// Other text in place of a value, under a checksum that agrees.
+std::string sealed(const std::string& from, const std::string& to) {
+  std::string text = to_json(some_manifest());
+  text.replace(text.find(from), from.size(), to);
+  auto json = nlohmann::ordered_json::parse(text);
+  json.erase("manifest_crc32");
+  const std::string body = json.dump();
+  json["manifest_crc32"] = crc32(0, body.data(), static_cast<std::int64_t>(body.size()));
+  return json.dump();
+}
+
+TEST(Manifest, ANumberThatIsNotWholeOrDoesNotFitIsRefused) {
+  EXPECT_EQ(parse_manifest(sealed("\"step\": 17", "\"step\": 18")).state.step, 18);
+  for (const char* number : {"1e300", "17.5", "17.0", "9223372036854775808", "\"17\"", "null"}) {
+    test::expect_error(
+        ExitCode::kCheckpoint, {"manifest.json has", "as step, wanted a whole number"},
+        [&] { parse_manifest(sealed("\"step\": 17", std::string("\"step\": ") + number)); });
+  }
+  for (const char* number : {"-1", "4294967296"}) {
+    test::expect_error(
+        ExitCode::kCheckpoint, {number, "as layout, wanted a whole number from 0 to"}, [&] {
+          parse_manifest(sealed("\"layout\": 4294967294", std::string("\"layout\": ") + number));
+        });
   }
 }
 
