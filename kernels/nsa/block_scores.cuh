@@ -18,14 +18,14 @@ constexpr int kScoreStride = kScoreKeys + 4;
 struct ScoreRule {
   std::int32_t keys;   ///< compressed keys that begin in a block
   std::int32_t reach;  ///< keys before it that overlap it
-  int lanes;           ///< that share one block's sum, so that long sums do not run in one lane
+  int lane_bits;  ///< 2^lane_bits lanes share one block's sum: long sums do not run in one lane
 
   __host__ __device__ explicit ScoreRule(const NsaGeometry& g)
       : keys(g.select_block / g.rate),
         reach(g.compress_block() / g.rate - 1),
-        lanes(keys >= 32   ? 8
-              : keys >= 16 ? 4
-                           : 1) {}
+        lane_bits(keys >= 32   ? 3
+                  : keys >= 16 ? 2
+                               : 0) {}
 
   __device__ std::int32_t begin(std::int32_t block) const { return keys * block - reach; }
   __device__ std::int32_t end(std::int32_t block) const { return keys * (block + 1); }
@@ -54,34 +54,37 @@ __device__ inline void score_tile(const ScoreRule& rule, const NsaGeometry& geom
   const std::int32_t last = first + kScoreKeys;
   const std::int32_t block_begin = first / rule.keys;
   const std::int32_t blocks = (last - 1 + rule.reach) / rule.keys - block_begin + 1;
-  const std::int32_t items = rows.count * blocks;
-  const int part = lane % rule.lanes;
-  const int at_once = kWarpSize / rule.lanes;
-  for (std::int32_t start = 0; start < items; start += at_once) {
-    const std::int32_t item = start + lane / rule.lanes;
-    const bool real = item < items;
-    const std::int32_t query = real ? item / blocks : 0;
-    const std::int32_t block = block_begin + item % blocks;
-    const std::int32_t begin = rule.begin(block);
-    float sum = 0.0F;
-    if (real) {
-      const float* probabilities = rows.probabilities + query * kScoreStride - first;
-      const std::int32_t end = min(rule.end(block), last);
-      for (std::int32_t key = max(begin, first) + part; key < end; key += rule.lanes) {
-        sum = fmaf(static_cast<float>(rule.weight(key - begin)), probabilities[key], sum);
+  const int lanes = 1 << rule.lane_bits;
+  const int part = lane & (lanes - 1);
+  const int at_once = kWarpSize >> rule.lane_bits;
+#pragma unroll 1
+  for (std::int32_t query = 0; query < rows.count; ++query) {
+    const float* probabilities = rows.probabilities + query * kScoreStride - first;
+    const std::int32_t current = geometry.current_block(rows.position + query);
+#pragma unroll 1
+    for (std::int32_t start = 0; start < blocks; start += at_once) {
+      const std::int32_t at = start + (lane >> rule.lane_bits);
+      const std::int32_t block = block_begin + at;
+      const std::int32_t begin = rule.begin(block);
+      float sum = 0.0F;
+      if (at < blocks) {
+        const std::int32_t end = min(rule.end(block), last);
+        for (std::int32_t key = max(begin, first) + part; key < end; key += lanes) {
+          sum = fmaf(static_cast<float>(rule.weight(key - begin)), probabilities[key], sum);
+        }
       }
-    }
-    for (int step = rule.lanes / 2; step > 0; step /= 2) {
-      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
-    }
-    float* carry = rows.carry + query * 2 + (block & 1);
-    if (real && max(begin, 0) < first) sum += *carry;
-    __syncwarp();  // carries are read before they are written
-    if (!real || part != 0) continue;
-    if (rule.end(block) > last) {
-      *carry = sum;
-    } else if (block <= geometry.current_block(rows.position + query)) {
-      rows.importance[query * rows.stride + block] = sum;
+      for (int step = lanes / 2; step > 0; step /= 2) {
+        sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
+      }
+      float* carry = rows.carry + query * 2 + (block & 1);
+      if (at < blocks && max(begin, 0) < first) sum += *carry;
+      __syncwarp();  // carries are read before they are written
+      if (at >= blocks || part != 0) continue;
+      if (rule.end(block) > last) {
+        *carry = sum;
+      } else if (block <= current) {
+        rows.importance[query * rows.stride + block] = sum;
+      }
     }
   }
   __syncwarp();

@@ -62,11 +62,13 @@ __global__ void __launch_bounds__(kUnionThreads, kHeadDim <= 128 ? 3 : 1)
       tiles.load<kValueDim>(to + kTileKeys * kHeadDim * 2, v, v_stride, p.v_dim, p.tokens(), tile);
       commit_copies();
     };
-    load(0);
-    for (std::int32_t tile = 0; tile < count; ++tile) {
-      wait_copies<0>();
+    // The first turn only loads: the code of a load stands once, for the instruction cache.
+#pragma unroll 1
+    for (std::int32_t tile = -1; tile < count; ++tile) {
+      if (tile >= 0) wait_copies<0>();
       __syncthreads();
       if (tile + 1 < count) load(tile + 1);
+      if (tile < 0) continue;
       std::uint32_t seen[2];
       if (!tiles.visible(tile, rows, lane, seen)) continue;
       const std::uint32_t k_tile = stages + tile % kStages * kStageBytes<kHeadDim, kValueDim>;

@@ -117,6 +117,7 @@ class UnionWalk {
       next[i] = mine ? read(slots[i], origin[i], cursor[i]) : kNoBlock;
     }
     std::int32_t count = 0;
+#pragma unroll 1
     for (; count < kUnionBatch; ++count) {
       const std::int32_t least = __reduce_min_sync(0xFFFFFFFFU, min(head[0], head[1]));
       if (least == kNoBlock) break;
@@ -177,16 +178,32 @@ class UnionTiles {
   /// Queues a tile of x [tokens, kv_heads, dim] to shared memory; zeros beyond it. `x` points at
   /// the KV head's first row, `stride` is kv_heads * dim.
   template <int kDim>
-  __device__ void load(std::uint32_t to, const bf16* x, std::int64_t stride, std::int32_t dim,
-                       std::int32_t tokens, std::int32_t tile) const {
+  __device__ __forceinline__ void load(std::uint32_t to, const bf16* x, std::int64_t stride,
+                                       std::int32_t dim, std::int32_t tokens,
+                                       std::int32_t tile) const {
     constexpr int kPieces = kDim / 8;
-    const std::int32_t first = aligned_ ? key(tile, 0) : 0;
+    if constexpr (kUnionThreads % kPieces == 0) {
+      // A thread keeps its piece and steps from row to row.
+      constexpr int kStep = kUnionThreads / kPieces;
+      if (aligned_) {
+        const int row = static_cast<int>(threadIdx.x) / kPieces;
+        const int piece = static_cast<int>(threadIdx.x) % kPieces;
+        const std::int32_t first = key(tile, 0);
+        const std::int32_t rows = piece * 8 < dim ? tokens - first - row : 0;
+        const bf16* from = x + (first + row) * stride + piece * 8;
 #pragma unroll
-    for (int i = 0; i < kTileKeys * kPieces / kUnionThreads; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kUnionThreads;
+        for (int i = 0; i < kTileKeys / kStep; ++i, from += kStep * stride) {
+          const bool valid = i * kStep < rows;
+          copy_async(to + tile_offset<kDim>(row + i * kStep, piece), valid ? from : x, valid);
+        }
+        return;
+      }
+    }
+#pragma unroll 1
+    for (int at = static_cast<int>(threadIdx.x); at < kTileKeys * kPieces; at += kUnionThreads) {
       const int column = at / kPieces;
       const int piece = at % kPieces;
-      const std::int32_t token = aligned_ ? first + column : key(tile, column);
+      const std::int32_t token = key(tile, column);
       const bool valid = token >= 0 && token < tokens && piece * 8 < dim;
       copy_async(to + tile_offset<kDim>(column, piece), valid ? x + token * stride + piece * 8 : x,
                  valid);
@@ -219,6 +236,7 @@ class UnionTiles {
     }
     if ((any & rows.warp_mask) == 0) return false;
     seen[0] = seen[1] = 0;
+#pragma unroll 1
     for (int bit = 0; bit < 16; ++bit) {
       const std::int32_t at = first + bit / 2 * 8 + lane % 4 * 2 + bit % 2;
       if (at >= end) break;
