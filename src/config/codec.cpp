@@ -93,12 +93,20 @@ bool is_plain_word(const std::string& text) {
          text != "null" && text != "Null" && text != "NULL" && text != "true" && text != "false";
 }
 
+/// An empty name in a list of paths would name the folder that it counts from.
+void refuse_empty_name(const Value& item, const Rules& rules) {
+  if (!rules.path || item.kind != Value::Kind::kScalar || !item.text.empty()) return;
+  fail_config(fmt::format("{}: {} is an empty name, or has one as an element; it must be paths",
+                          item.where, rules.name));
+}
+
 template <class T>
 void read_list(const Value& value, const Rules& rules, std::vector<T>& out) {
   out.clear();
   if (value.kind == Value::Kind::kNull) return;
   if (value.kind == Value::Kind::kMap) refuse(value, rules, "a list such as [a, b]");
   if (value.kind == Value::Kind::kScalar) {
+    refuse_empty_name(value, rules);
     read_value(value, rules, out.emplace_back());
     return;
   }
@@ -107,6 +115,7 @@ void read_list(const Value& value, const Rules& rules, std::vector<T>& out) {
       fail_config(fmt::format("{}: {} has {} as an element; its elements must be plain values",
                               item.where, rules.name, describe(item)));
     }
+    refuse_empty_name(item, rules);
     read_value(item, rules, out.emplace_back());
   }
 }

@@ -84,7 +84,13 @@ void add_train_keys(std::vector<Key>& keys) {
 void add_betas(std::vector<Key>& keys) {
   const Rules rules{.name = "optim.betas", .min = 0, .max = 0.9999999};
   const auto read = [](Draft& draft, const Value& value, const Rules& named) {
-    if (value.kind != Value::Kind::kList || value.items.size() != 2) {
+    if (value.kind == Value::Kind::kList && value.items.size() != 2) {
+      fail_config(
+          fmt::format("{}: {} is a list of {} value(s); it must be one of two numbers such as "
+                      "[0.9, 0.95]",
+                      value.where, named.name, value.items.size()));
+    }
+    if (value.kind != Value::Kind::kList) {
       refuse(value, named, "a list of two numbers such as [0.9, 0.95]");
     }
     read_value(value.items[0], named, draft.config.optim.beta1);

@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <unordered_map>
 
@@ -132,7 +131,7 @@ std::string describe(const Value& value) {
     case Value::Kind::kNull:
       return "null";
     case Value::Kind::kList:
-      return "a list";
+      return value.items.empty() ? "an empty list" : "a list";
     case Value::Kind::kMap:
       return "a map";
     case Value::Kind::kScalar:
@@ -143,16 +142,39 @@ std::string describe(const Value& value) {
   return value.quoted || text.empty() ? "\"" + text + "\"" : text;
 }
 
-Value read_yaml_file(const std::string& path) {
+namespace {
+
+/// The bytes of a configuration file. A pipe could be waited for and a device read for ever, so
+/// neither is opened; files of /proc have size 0 and any length, so the limit counts what is read.
+std::string read_text(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr std::size_t kMostBytes = std::size_t{16} << 20U;
   std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable)) {
-    fail_config(path + ": is a folder; a configuration is a YAML file");
+  const fs::file_status status = fs::status(path, unreadable);
+  if (fs::is_directory(status)) fail_config(path + ": is a folder; a configuration is a YAML file");
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    fail_config(path +
+                ": is a device, pipe or socket; a configuration is a regular file, so write it to "
+                "one and name that");
   }
-  const std::ifstream file(path, std::ios::binary);
+  std::ifstream file(path, std::ios::binary);
   if (!file) fail_config(path + ": cannot be read; is there such a configuration file?");
-  std::ostringstream text;
-  text << file.rdbuf();
-  Value value = parse_text(text.str(), {.name = path});
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) fail_config(path + ": cannot be read to its end; copy the file and try again");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes) {
+    fail_config(fmt::format(
+        "{}: is longer than {} MiB, which no configuration is; did you mean another file?", path,
+        kMostBytes >> 20U));
+  }
+  return text;
+}
+
+}  // namespace
+
+Value read_yaml_file(const std::string& path) {
+  Value value = parse_text(read_text(path), {.name = path});
   if (value.kind == Value::Kind::kNull) {
     fail_config(path + ": is empty; a configuration needs at least data.train");
   }

@@ -9,7 +9,8 @@
 namespace nsa::settings {
 
 /// The document of `path`: a map. Throws Error (code 2), with line and column from 1, for what
-/// cannot be read, is empty, is not one YAML map, or names a key twice.
+/// cannot be read, is no regular file, is longer than 16 MiB, is empty, is not one YAML map, or
+/// names a key twice.
 Value read_yaml_file(const std::string& path);
 
 /// The document that is `text`; messages call it `name`. Throws Error (code 2).

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -22,8 +23,20 @@ constexpr std::int64_t kChunk = std::int64_t{1} << 20;
 class PlainFile final : public ByteSource {
  public:
   explicit PlainFile(std::string path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) fail_data(path_ + ": cannot be opened: " + std::strerror(errno));
+    // Without O_NONBLOCK a pipe that nobody writes to would be waited for.
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd_ < 0) {
+      fail_data(path_ + ": cannot be opened: " + std::strerror(errno) +
+                "; name a file that can be read");
+    }
+    // A device may have no end, and the bytes that told the kind cannot be given back to a pipe.
+    struct stat status = {};
+    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      ::close(fd_);
+      fail_data(path_ +
+                ": is not a regular file; write the text to a file (.gz and .zst will do) and name "
+                "that");
+    }
   }
   PlainFile(const PlainFile&) = delete;
   PlainFile& operator=(const PlainFile&) = delete;

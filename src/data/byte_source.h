@@ -22,6 +22,7 @@ class ByteSource {
   virtual std::int64_t read(char* out, std::int64_t bytes) = 0;
 };
 
+/// Throws Error (code 3) for what cannot be opened and for what is no regular file.
 std::unique_ptr<ByteSource> open_bytes(const std::string& path);
 
 /// Splits a ByteSource at '\n' alone: U+2028 and its like are text.

@@ -37,8 +37,14 @@ std::vector<std::string> search_folder(const std::string& folder,
     const std::string path = at->path().string();
     const bool wanted = std::any_of(suffixes.begin(), suffixes.end(),
                                     [&](const auto& suffix) { return path.ends_with(suffix); });
+    if (!wanted) continue;
     // A link to a file counts as that file; links to folders are not followed, they may be circles.
-    if (wanted && at->is_regular_file()) found.push_back(path);
+    std::error_code broken;
+    const fs::file_status status = at->status(broken);
+    if (broken || !fs::exists(status)) {
+      fail_data(path + ": is a link that leads to no file; mend or remove it");
+    }
+    if (fs::is_regular_file(status)) found.push_back(path);
   }
   if (error) fail_data(folder + ": cannot be searched: " + error.message());
   if (found.empty()) {
@@ -137,12 +143,16 @@ std::vector<std::string> list_text_files(const CorpusOptions& options) {
   const std::vector<std::string> suffixes = all_suffixes(options);
   std::vector<std::string> files;
   std::set<fs::path> seen;
+  std::error_code error;
   for (const std::string& pattern : options.paths) {
     for (const std::string& path : expand_glob(pattern)) {
-      const std::vector<std::string> found =
-          fs::is_directory(path) ? search_folder(path, suffixes) : std::vector<std::string>{path};
+      const std::vector<std::string> found = fs::is_directory(path, error)
+                                                 ? search_folder(path, suffixes)
+                                                 : std::vector<std::string>{path};
       for (const std::string& file : found) {
-        if (seen.insert(fs::weakly_canonical(file)).second) files.push_back(file);
+        // A name that cannot be followed is told when it is opened.
+        const fs::path target = fs::weakly_canonical(file, error);
+        if (seen.insert(error ? fs::path(file) : target).second) files.push_back(file);
       }
     }
   }

@@ -49,7 +49,8 @@ void check_options(const EncodeOptions& options) {
 /// The name of shard `number` of a split.
 std::string shard_path(const std::string& out, const std::string& split, std::int64_t number) {
   std::string stem = out;
-  if (!out.ends_with('/')) stem += fs::is_directory(out) ? "/" : "_";
+  std::error_code error;
+  if (!out.ends_with('/')) stem += fs::is_directory(out, error) ? "/" : "_";
   if (!split.empty()) stem += split + "_";
   return fmt::format("{}{:05}.bin", stem, number);
 }
@@ -63,10 +64,19 @@ bool is_shard(const std::string& path) {
          (*format != ShardFormat::kMegatron || is_megatron_index(megatron_index_path(path)));
 }
 
+void remove_file(const std::string& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) {
+    fail_runtime(path + ": is of an earlier run and cannot be removed: " + error.message() +
+                 "; remove it, or --out another folder");
+  }
+}
+
 /// Removes the index that an earlier run left beside `path`, which gets other tokens now.
 void remove_index(const std::string& path) {
   const std::string index = megatron_index_path(path);
-  if (is_megatron_index(index)) fs::remove(index);
+  if (is_megatron_index(index)) remove_file(index);
 }
 
 /// Writes the shards of one split, complete but not yet under their names.
@@ -109,7 +119,8 @@ class SplitWriter {
     std::int64_t removed = 0;
     for (std::int64_t number = shards_;; ++number) {
       const std::string stale = shard_path(options_.out, result_.name, number);
-      if (!is_shard(stale) || !fs::remove(stale)) return removed;
+      if (!is_shard(stale)) return removed;
+      remove_file(stale);
       remove_index(stale);
       ++removed;
     }

@@ -60,6 +60,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::vector<std::string> expand_glob(const std::string& pattern) {
+  if (pattern.empty()) fail_data("a file name is empty; name a file, or a glob of files");
   // A file whose name holds glob characters is meant as it stands.
   std::error_code error;
   if (fs::exists(pattern, error)) return {pattern};

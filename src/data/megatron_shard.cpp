@@ -221,7 +221,9 @@ TokenShard open_megatron_shard(const std::string& path) {
   const std::string bin = megatron_tokens_path(path);
   const std::string idx = megatron_index_path(path);
   for (const std::string& half : {bin, idx}) {
-    if (std::filesystem::exists(half)) continue;
+    std::error_code error;
+    // What is there and cannot be followed is told when it is opened.
+    if (std::filesystem::exists(std::filesystem::symlink_status(half, error))) continue;
     fail_data(half + ": is missing, and Megatron data are a pair of .bin and .idx; put it beside " +
               (half == bin ? idx : bin));
   }

@@ -48,6 +48,14 @@ void check_header(const std::string& path, const NsaShardHeader& header) {
                     path, header.vocab_size, header.id_bytes,
                     header.id_bytes == 2 ? std::int64_t{65536} : std::int64_t{1} << 31));
   }
+  // A vocabulary of 0 is an unknown one.
+  const bool eos_inside = header.vocab_size == 0 || header.eos_id < header.vocab_size;
+  if (header.eos_id < -1 || !eos_inside) {
+    fail_data(
+        fmt::format("{}: its header tells the end-of-text token {} in a vocabulary of {}, wanted "
+                    "-1 (none) or a token of it; the file is damaged, encode the text again",
+                    path, header.eos_id, header.vocab_size));
+  }
   if (std::any_of(header.reserved.begin(), header.reserved.end(), [](auto b) { return b != 0; })) {
     fail_data(path +
               ": the reserved bytes 48 to 63 of its header are not zero, wanted zeros; the file "
@@ -56,6 +64,12 @@ void check_header(const std::string& path, const NsaShardHeader& header) {
 }
 
 void check_starts(const TokenShard& shard) {
+  if (!shard.document_starts.empty() && shard.document_starts[0] != 0) {
+    fail_data(
+        fmt::format("{}: document 0 starts at token {}, wanted 0; the file is damaged, encode the "
+                    "text again",
+                    shard.path, shard.document_starts[0]));
+  }
   std::int64_t previous = -1;
   for (std::size_t i = 0; i < shard.document_starts.size(); ++i) {
     const std::int64_t start = shard.document_starts[i];

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <set>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/checksum.h"
@@ -23,34 +24,65 @@ struct TokenDataset::Shard : TokenShard {
 
 namespace {
 
+/// A file, and what names it.
+struct Named {
+  std::string path;
+  std::string pattern;
+  bool by_index = false;  ///< the tokens of a Megatron pair, found by the name of their index
+};
+
 /// A Megatron pair by the name of its tokens: its index, or the path without suffix, names it too.
-std::vector<std::string> expand(const std::string& pattern) {
+std::vector<Named> expand(const std::string& pattern) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (!fs::is_regular_file(pattern, error) && fs::exists(pattern + ".idx", error)) {
-    return {pattern + ".bin"};
+    return {{.path = pattern + ".bin", .pattern = pattern}};
   }
-  std::vector<std::string> paths = expand_glob(pattern);
-  for (std::string& path : paths) {
-    if (fs::path(path).extension() == ".idx") path = megatron_tokens_path(path);
+  std::vector<Named> found;
+  for (const std::string& path : expand_glob(pattern)) {
+    const bool by_index = fs::path(path).extension() == ".idx";
+    found.push_back({.path = by_index ? megatron_tokens_path(path) : path,
+                     .pattern = pattern,
+                     .by_index = by_index});
   }
-  return paths;
+  return found;
 }
 
-/// The files that `patterns` name, each once, sorted by name.
+/// A shard read twice would count its tokens twice. Only both names of a Megatron pair are one.
+void refuse_twice(const Named& first, const Named& second) {
+  if (first.by_index != second.by_index) return;
+  fail_data(first.path == second.path
+                ? fmt::format("{}: is named twice, by {} and by {}; name each shard once",
+                              first.path, first.pattern, second.pattern)
+                : fmt::format("{}: is the same file as {}; name each shard once", second.path,
+                              first.path));
+}
+
+/// The files that `patterns` name, sorted by name.
 std::vector<std::string> list_files(const std::vector<std::string>& patterns) {
-  std::vector<std::string> paths;
+  std::vector<Named> all;
   for (const std::string& pattern : patterns) {
-    const std::vector<std::string> found = expand(pattern);
-    paths.insert(paths.end(), found.begin(), found.end());
+    const std::vector<Named> found = expand(pattern);
+    all.insert(all.end(), found.begin(), found.end());
   }
-  std::sort(paths.begin(), paths.end());
-  std::set<std::filesystem::path> seen;
-  std::vector<std::string> once;
-  for (const std::string& path : paths) {
-    if (seen.insert(std::filesystem::weakly_canonical(path)).second) once.push_back(path);
+  std::stable_sort(all.begin(), all.end(), [](const Named& a, const Named& b) {
+    return std::tie(a.path, a.by_index) < std::tie(b.path, b.by_index);
+  });
+  std::map<std::filesystem::path, const Named*> seen;
+  std::vector<std::string> paths;
+  for (const Named& file : all) {
+    // A name that cannot be followed is told when it is opened.
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::weakly_canonical(file.path, error);
+    const auto [first, is_new] =
+        seen.emplace(error ? std::filesystem::path(file.path) : target, &file);
+    if (is_new) {
+      paths.push_back(file.path);
+    } else {
+      refuse_twice(*first->second, file);
+    }
   }
-  return once;
+  return paths;
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class TokenDataset {
   /// Opens every file that `patterns` (paths or globs) name, sorted. A Megatron pair is named by
   /// its .bin, its .idx or both, or by the path that they share without suffix. Throws Error (code
   /// 3), naming the pattern or file and what is wrong, also for a glob without a match (near misses
-  /// are listed).
+  /// are listed) and for a file that two of the names lead to.
   explicit TokenDataset(const std::vector<std::string>& patterns,
                         const DatasetOptions& options = {});
   ~TokenDataset();

@@ -41,7 +41,8 @@ bool is_text(std::string_view head) {
 
 /// Whether `path` is an index by its name, or has one beside it.
 bool has_index(const std::string& path) {
-  return std::filesystem::exists(megatron_index_path(path));
+  std::error_code error;  // a name that cannot be followed is no index
+  return std::filesystem::exists(megatron_index_path(path), error);
 }
 
 /// The format that the first bytes tell, or the index beside the file.
@@ -127,7 +128,8 @@ std::optional<ShardFormat> find_format(const std::string& path) {
 }
 
 TokenShard open_shard(const std::string& path, std::optional<ShardFormat> wanted) {
-  if (std::filesystem::is_directory(path)) {
+  std::error_code error;  // what cannot be followed cannot be opened either, which tells why
+  if (std::filesystem::is_directory(path, error)) {
     fail_data(path + ": is a folder; name its shards, for example " +
               (std::filesystem::path(path) / "*.bin").string());
   }
@@ -135,6 +137,11 @@ TokenShard open_shard(const std::string& path, std::optional<ShardFormat> wanted
   if (wanted == ShardFormat::kMegatron && has_index(path)) return open_megatron_shard(path);
   MappedFile file(path);
   const std::optional<ShardFormat> found = detect_format(path, file.bytes());
+  if (!found && file.bytes().empty()) {
+    fail_data(path +
+              ": is empty, wanted a token shard; copy it again or make it anew with "
+              "nsa_tokenize encode");
+  }
   if (!found && wanted == ShardFormat::kMegatron) return open_megatron_shard(path);
   if (!found) fail_unknown(path, file.bytes());
   if (wanted && *wanted != *found) {

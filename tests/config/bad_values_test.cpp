@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "run.yaml:2:20: run.max_minutes is 90x; it must be minutes, or a duration such as "
                 "90m or 2h, greater than 0"},
         BadCase{"OneBeta", "optim: {betas: [0.9]}\n",
-                "run.yaml:2:16: optim.betas is a list; it must be a list of two numbers such as "
+                "run.yaml:2:16: optim.betas is a list of 1 value(s); it must be one of two numbers "
+                "such as "
                 "[0.9, 0.95]"},
         BadCase{"ListInAList", "attention: {dense_layers: [[1]]}\n",
                 "run.yaml:2:28: attention.dense_layers has a list as an element; its elements must "
@@ -127,9 +128,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"Branch", "attention: {branches: [windows]}\n",
                 "run.yaml:2:24: attention.branches is windows; it must be compressed, selected or "
                 "window"},
-        BadCase{"NoBranch", "attention: {branches: []}\n",
-                "run.yaml:2:23: attention.branches is a list; it must be a list of at least one "
-                "branch"},
+        BadCase{
+            "NoBranch", "attention: {branches: []}\n",
+            "run.yaml:2:23: attention.branches is an empty list; it must be a list of at least one "
+            "branch"},
         BadCase{"BranchTwice", "attention: {branches: [window, window]}\n",
                 "run.yaml:2:23: attention.branches is a list; it must be a list that names window "
                 "once"},

@@ -104,7 +104,10 @@ TEST(NsaShard, EveryDamageIsTold) {
       {"header cut off", [](std::string& b) { b.resize(63); }, "63 bytes"},
       {"tail cut off", [](std::string& b) { b.resize(b.size() - 1); }, "95 bytes"},
       {"longer", [](std::string& b) { b += '\0'; }, "97 bytes"},
-      {"unsorted", [](std::string& b) { put<std::int64_t>(b, 80, 3); }, "document 1 starts"},
+      {"no token id", [](std::string& b) { put<std::int32_t>(b, 36, -2); }, "end-of-text token -2"},
+      {"outside", [](std::string& b) { put<std::int32_t>(b, 36, 512); }, "end-of-text token 512"},
+      {"late start", [](std::string& b) { put<std::int64_t>(b, 80, 1); }, "token 1, wanted 0"},
+      {"unsorted", [](std::string& b) { put<std::int64_t>(b, 88, 0); }, "document 1 starts"},
       {"before the start", [](std::string& b) { put<std::int64_t>(b, 80, -1); }, "document 0"},
       {"behind the end", [](std::string& b) { put<std::int64_t>(b, 88, 5); }, "less than 5"},
   };

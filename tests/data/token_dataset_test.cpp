@@ -49,11 +49,13 @@ TEST_F(ThreeShards, AreJoinedInOrderOfTheirNames) {
   EXPECT_TRUE(data.has_documents());
 }
 
-TEST_F(ThreeShards, AFileThatTwoPatternsNameCountsOnce) {
+TEST_F(ThreeShards, AFileThatTwoPatternsNameIsRefused) {
+  expect_error(ExitCode::kData, {folder_.file("s_2.bin"), "named twice", "s_*.bin"}, [&] {
+    TokenDataset({folder_.file("s_2.bin"), folder_.file("s_*.bin")});
+  });
   fs::create_symlink(folder_.file("s_0.bin"), folder_.file("link.bin"));
-  const TokenDataset data(
-      {folder_.file("s_2.bin"), folder_.file("*.bin"), folder_.file("s_0.bin")});
-  EXPECT_EQ(data.tokens(), 100);
+  expect_error(ExitCode::kData, {folder_.file("s_0.bin"), "the same file as", "link.bin"},
+               [&] { TokenDataset({folder_.file("*.bin")}); });
 }
 
 TEST_F(ThreeShards, TellWhereDocumentsStartInsideARange) {

@@ -1,0 +1,119 @@
+// What the programs say of input that they cannot use: one sentence, the exit code, nothing lost.
+
+#include <sys/stat.h>
+
+#include "promises/tiny_run.h"
+
+namespace nsa::test {
+namespace {
+
+const std::string kTrain = std::string(NSA_BINARY_DIR) + "/nsa_train";
+const std::string kTokenize = std::string(NSA_BINARY_DIR) + "/nsa_tokenize";
+
+using Parts = std::vector<std::string>;
+
+/// The last line of stderr is the sentence; warnings may stand before it.
+void expect_refused(const Outcome& run, int code, const Parts& parts) {
+  EXPECT_EQ(run.code, code) << run.err;
+  ASSERT_TRUE(run.err.ends_with("\n")) << run.err;
+  const std::size_t newline = run.err.rfind('\n', run.err.size() - 2);
+  const std::string last = run.err.substr(newline == std::string::npos ? 0 : newline + 1);
+  EXPECT_TRUE(last.starts_with("error: ")) << run.err;
+  for (const std::string& part : parts) {
+    EXPECT_NE(last.find(part), std::string::npos) << part << " is not in: " << last;
+  }
+}
+
+class BadInput : public TinyRun {
+ protected:
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string pipe() const {
+    mkfifo(path("pipe").c_str(), 0600);
+    return path("pipe");
+  }
+  Outcome config_check(const Overrides& overrides) const {
+    return train("unused", overrides, {}, {"--print-config"});
+  }
+  Outcome data_check(const Overrides& overrides) const {
+    return train("unused", overrides, {}, {"--check-data"});
+  }
+  Outcome encode(const std::string& text, const Parts& more = {}) const {
+    Parts arguments = {kTokenize, "encode", "--model", path("text.model"),
+                       "--in",    text,     "--out",   path("new")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  }
+};
+
+TEST_F(BadInput, AConfigurationThatIsADeviceOrAPipeExitsTwo) {
+  for (const std::string& config : {std::string("/dev/zero"), pipe()}) {
+    expect_refused(run_program({kTrain, "--config", config, "--print-config"}), 2,
+                   {config, "is a device, pipe or socket", "regular file"});
+  }
+}
+
+TEST_F(BadInput, AConfigurationLongerThanAnyIsRefused) {
+  std::filesystem::resize_file(folder_ / "run.yaml", std::uintmax_t{1} << 40U);
+  expect_refused(config_check({}), 2, {"run.yaml: is longer than 16 MiB", "another file"});
+}
+
+TEST_F(BadInput, TextThatIsADeviceOrAPipeExitsThree) {
+  for (const std::string& text : {std::string("/dev/zero"), pipe()}) {
+    expect_refused(encode(text), 3, {text, "is not a regular file", "write the text to a file"});
+    expect_refused(run_program({kTokenize, "train", "--in", text, "--vocab-size", "320", "--out",
+                                path("new.model")}),
+                   3, {text, "is not a regular file"});
+  }
+}
+
+TEST_F(BadInput, AShardThatIsALinkToItselfExitsThree) {
+  std::filesystem::create_symlink("loop.bin", folder_ / "loop.bin");
+  expect_refused(data_check({"data.train=[" + path("loop.bin") + "]"}), 3,
+                 {"loop.bin", "Too many levels of symbolic links"});
+  expect_refused(data_check({"data.format=megatron", "data.train=[" + path("loop.bin") + "]"}), 3,
+                 {"loop.", "Too many levels of symbolic links"});
+}
+
+TEST_F(BadInput, TextThatIsALinkToItselfExitsThree) {
+  std::filesystem::create_directory(folder_ / "in");
+  std::filesystem::create_symlink("loop.txt", folder_ / "in/loop.txt");
+  expect_refused(encode(path("in/loop.txt")), 3, {"in/loop.txt: cannot be opened"});
+  expect_refused(encode(path("in")), 3, {"in/loop.txt: is a link that leads to no file"});
+}
+
+TEST_F(BadInput, AShardNamedTwiceIsRefused) {
+  const std::string shard = path("tokens_train_00000.bin");
+  expect_refused(data_check({"data.train=[" + shard + ", " + path("tokens_train_*.bin") + "]"}), 3,
+                 {shard, "is named twice", "tokens_train_*.bin", "name each shard once"});
+  std::filesystem::create_symlink(shard, folder_ / "linked.bin");
+  expect_refused(data_check({"data.train=[" + shard + ", " + path("linked.bin") + "]"}), 3,
+                 {"is the same file as", "linked.bin", "name each shard once"});
+}
+
+TEST_F(BadInput, AMegatronPairMayBeNamedByBothItsFiles) {
+  ASSERT_EQ(encode(path("text.jsonl"), {"--format", "megatron"}).code, 0);
+  const Outcome pair = data_check({"data.train=[" + path("new_*") + "]", "data.val=null"});
+  EXPECT_EQ(pair.code, 0) << pair.err;
+  expect_refused(data_check({"data.train=[" + path("new_*.idx") + ", " + path("new_*.idx") + "]"}),
+                 3, {"is named twice"});
+}
+
+TEST_F(BadInput, EmptyNamesAndListsAreCalledEmpty) {
+  for (const char* train : {"data.train=['']", "data.train=\"\"", "data.val=['']"}) {
+    expect_refused(config_check({train}), 2, {"is an empty name", "path"});
+  }
+  expect_refused(config_check({"attention.branches=[]"}), 2,
+                 {"attention.branches is an empty list", "at least one branch"});
+  expect_refused(config_check({"optim.betas=[0.9]"}), 2,
+                 {"optim.betas is a list of 1 value(s)", "[0.9, 0.95]"});
+  expect_refused(encode(""), 3, {"a file name is empty"});
+}
+
+TEST_F(BadInput, AnEmptyShardIsCalledEmpty) {
+  spill(folder_ / "empty.bin", "");
+  expect_refused(data_check({"data.train=[" + path("empty.bin") + "]"}), 3,
+                 {"empty.bin: is empty", "nsa_tokenize encode"});
+}
+
+}  // namespace
+}  // namespace nsa::test
