@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 machine to a trained model: installs what is missing, builds the CPU
-# programs into build/cpu (and the CUDA ones into build/cuda where a GPU is), tokenizes real text and trains configs/tiny.yaml on it. Run it again and
-# it goes on from the last checkpoint. Arguments are handed to nsa_train (--override train.steps=20).
+# programs into build/cpu (and the CUDA ones into build/cuda where a GPU is), tokenizes real text and
+# trains configs/tiny.yaml on it. Run it again and it goes on from the last checkpoint. Arguments are
+# handed to nsa_train (--override train.steps=20).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
