@@ -2,13 +2,16 @@
 // to the same bytes.
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "core/philox.h"
 #include "promises/moments.h"
 #include "promises/tiny_run.h"
 
@@ -100,6 +103,33 @@ TEST_F(Interrupt, IntInALaterEvaluationIsObeyedAndTheEvaluationMadeUp) {
   const Outcome outcome = train_and_signal("run", {}, in_evaluation("run", 10), {SIGINT});
   EXPECT_TRUE(fs::exists(checkpoints("run") / "step_00000010"));
   expect_stop_and_same_run("run", outcome, "INT");
+}
+
+TEST_F(Interrupt, StopsAtAnyMomentOfAStepAddUpToTheRun) {
+  const Overrides longer = {"train.steps=120"};  // too long for eight stops to reach its end
+  ASSERT_EQ(train("straight", longer).code, 0);
+  for (std::uint64_t stop = 0; stop < 8; ++stop) {
+    // Some steps after the start, then anywhere in reading data, forward, backward or update.
+    const auto bits = philox(3, 0, stop);
+    std::atomic<std::uint32_t> steps = 0;
+    const Watch some_time_later{
+        .on_line =
+            [&steps](const std::string& line, int) {
+              if (line.rfind("step ", 0) == 0) ++steps;
+            },
+        .beside =
+            [&](int process, const std::atomic<bool>& ended) {
+              while (!ended && steps < 1 + bits[0] % 3) {
+                std::this_thread::sleep_for(std::chrono::microseconds(50));
+              }
+              std::this_thread::sleep_for(std::chrono::microseconds(bits[1] % 10'000));
+              if (!ended) kill(process, stop % 2 == 0 ? SIGTERM : SIGINT);
+            }};
+    const Outcome outcome = train("run", longer, some_time_later);
+    ASSERT_EQ(outcome.code, kInterrupted) << "stop " << stop << ": " << outcome.err;
+  }
+  EXPECT_EQ(train("run", longer, {}, {"--resume", "must"}).code, 0);
+  expect_same_run("run", "straight", 120);
 }
 
 TEST_F(Interrupt, TermInTheLastEvaluationLeavesNothingUndone) {
