@@ -183,6 +183,10 @@ void Transformer::evaluate(const Batch& batch, const NsaGeometry& geometry,
 Tensor Transformer::logits(const Batch& batch, const NsaGeometry& geometry, std::int64_t row) {
   const Step step = impl_->begin(batch, geometry, Keep::kNothing);
   impl_->forward(step, batch);
+  return logits(row);
+}
+
+Tensor Transformer::logits(std::int64_t row) {
   const Tensor logits = impl_->acts.head.logits.slice(0, 1);
   impl_->ops.run(MatmulForward{.out = logits,
                                .x = impl_->acts.head.normed.slice(row, row + 1),

@@ -57,6 +57,9 @@ class Transformer {
   void evaluate(const Batch& batch, const NsaGeometry& geometry, const Tensor& token_loss = {});
   /// Forward alone, then the logits of row `row`: a view [vocab_size] valid until the next call.
   Tensor logits(const Batch& batch, const NsaGeometry& geometry, std::int64_t row);
+  /// The logits of a row of the last evaluate() or logits(), without another forward; a view as
+  /// above.
+  Tensor logits(std::int64_t row);
 
   /// Reads the sums (synchronises) and sets them to zero.
   LossSums take_loss_sums();

@@ -74,6 +74,20 @@ TEST(Transformer, LogitsGiveTheLossOfTheirRow) {
   }
 }
 
+TEST(Transformer, OneForwardGivesTheLogitsOfEveryRow) {
+  SmallModel model(small_config());
+  const OwnedBatch batch({20, 9}, kVocabulary);
+  std::vector<std::vector<double>> alone;
+  for (const std::int64_t row : {0, 19, 28}) {
+    alone.push_back(
+        SmallModel::values_of(model.transformer().logits(batch, model.geometry(), row)));
+  }
+  model.transformer().evaluate(batch, model.geometry());
+  EXPECT_EQ(SmallModel::values_of(model.transformer().logits(28)), alone[2]);
+  EXPECT_EQ(SmallModel::values_of(model.transformer().logits(0)), alone[0]);
+  EXPECT_EQ(SmallModel::values_of(model.transformer().logits(19)), alone[1]);
+}
+
 TEST(Transformer, GradientsAddUpOverMicroBatches) {
   SmallModel model(small_config());
   const OwnedBatch whole({16, 16, 16}, kVocabulary);
