@@ -40,6 +40,7 @@ struct ModelConfig {
   double norm_eps = 1.0e-5;
   bool qk_norm = false;
   bool tie_embeddings = true;
+  double init_std = 0.02;  ///< of the initial weights of matrices
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 

@@ -140,6 +140,9 @@ void add_model_keys(std::vector<Key>& keys) {
   section.add("qk_norm", &ModelConfig::qk_norm, {}, "RMSNorm on queries and keys of each head.");
   section.add("tie_embeddings", &ModelConfig::tie_embeddings, {},
               "The LM head is the embedding's matrix.");
+  section.add("init_std", &ModelConfig::init_std, {.min = 0, .open = true},
+              "Standard deviation of the initial matrices. Narrow models learn sooner with about "
+              "1 / sqrt(hidden).");
   keys.push_back(later_key("model.init_from", {"null"}, "path, or null",
                            "Weights to start from: a folder of safetensors or a checkpoint."));
   add_attention_keys(keys);

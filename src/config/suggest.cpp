@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kLargestDistance = 2;
 
 /// Names that other systems have for our keys.
-constexpr std::array<std::pair<const char*, const char*>, 52> kAliases = {{
+constexpr std::array<std::pair<const char*, const char*>, 53> kAliases = {{
     {"learning_rate", "optim.lr"},
     {"max_lr", "optim.lr"},
     {"peak_lr", "optim.lr"},
@@ -68,6 +68,7 @@ constexpr std::array<std::pair<const char*, const char*>, 52> kAliases = {{
     {"ffn_hidden_size", "model.ffn"},
     {"rms_norm_eps", "model.norm_eps"},
     {"tie_word_embeddings", "model.tie_embeddings"},
+    {"initializer_range", "model.init_std"},
     {"warmup_steps", "schedule.lr.warmup"},
     {"lr_scheduler", "schedule.lr.kind"},
     {"min_lr", "schedule.lr.min_ratio"},

@@ -13,7 +13,6 @@ namespace {
 // Elements. Keeps every matrix and bucket at an address that vector loads and matmul libraries
 // like, in every element type.
 constexpr std::int64_t kAlignment = 64;
-constexpr double kInitStd = 0.02;
 
 std::int64_t align(std::int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
@@ -22,6 +21,9 @@ std::int64_t align(std::int64_t elements) {
 /// Lists parameters and buckets in order.
 class Builder {
  public:
+  /// `init_std`: of matrices that are not told another.
+  explicit Builder(double init_std) : init_std_(init_std) {}
+
   void open_bucket(std::string name) {
     close_bucket();
     buckets_.push_back({.name = std::move(name), .begin = size_, .size = 0});
@@ -33,15 +35,16 @@ class Builder {
     size_ = buckets_.back().begin + buckets_.back().size;
   }
 
-  /// N(0, std^2), with weight decay. `adjacent`: directly behind its predecessor, because one
-  /// matmul reads both.
-  Parameter& matrix(std::string name, std::int64_t rows, std::int64_t columns,
-                    double std = kInitStd, bool adjacent = false) {
-    Parameter& added = add(std::move(name), {rows, columns}, adjacent);
-    added.init = std == 0 ? Init::kZero : Init::kNormal;
-    added.init_std = std;
-    added.decay = true;
-    return added;
+  /// N(0, std^2), with weight decay; std 0: zeros.
+  Parameter& matrix(std::string name, std::int64_t rows, std::int64_t columns, double std) {
+    return set_matrix(add(std::move(name), {rows, columns}, false), std);
+  }
+  Parameter& matrix(std::string name, std::int64_t rows, std::int64_t columns) {
+    return matrix(std::move(name), rows, columns, init_std_);
+  }
+  /// Directly behind its predecessor, because one product reads both.
+  Parameter& adjacent_matrix(std::string name, std::int64_t rows, std::int64_t columns) {
+    return set_matrix(add(std::move(name), {rows, columns}, true), init_std_);
   }
   /// A constant start and no weight decay.
   Parameter& constant(std::string name, std::vector<std::int64_t> shape, Init init) {
@@ -55,6 +58,12 @@ class Builder {
   std::int64_t size() const { return size_; }
 
  private:
+  static Parameter& set_matrix(Parameter& added, double std) {
+    added.init = std == 0 ? Init::kZero : Init::kNormal;
+    added.init_std = std;
+    added.decay = true;
+    return added;
+  }
   Parameter& add(std::string name, std::vector<std::int64_t> shape, bool adjacent) {
     Parameter parameter;
     parameter.name = std::move(name);
@@ -66,6 +75,7 @@ class Builder {
     return parameters_.back();
   }
 
+  double init_std_;
   std::vector<Parameter> parameters_;
   std::vector<Bucket> buckets_;
   std::int64_t size_ = 0;
@@ -116,11 +126,11 @@ void add_phi(Builder& builder, const Config& config, const std::string& prefix, 
 void add_kv(Builder& builder, const ModelConfig& model, const std::string& prefix,
             const std::string& suffix, bool with_value, Role role) {
   const std::int64_t kv_heads = model.kv_heads;
-  builder.matrix(prefix + "k" + suffix, kv_heads * model.head_dim, model.hidden, kInitStd, true)
-      .role = role;
+  builder.adjacent_matrix(prefix + "k" + suffix, kv_heads * model.head_dim, model.hidden).role =
+      role;
   if (!with_value) return;
-  builder.matrix(prefix + "v" + suffix, kv_heads * model.v_head_dim, model.hidden, kInitStd, true)
-      .role = role;
+  builder.adjacent_matrix(prefix + "v" + suffix, kv_heads * model.v_head_dim, model.hidden).role =
+      role;
 }
 
 void add_kv_pairs(Builder& builder, const Config& config, const std::string& prefix, bool dense) {
@@ -143,14 +153,19 @@ void add_kv_pairs(Builder& builder, const Config& config, const std::string& pre
   if (attention.window_branch) add_kv(builder, model, prefix, "_win", true, Role::kOrdinary);
 }
 
+/// Of the matrices that write to the residual stream.
+double residual_init_std(const ModelConfig& model) {
+  return model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers));
+}
+
 void add_attention(Builder& builder, const Config& config, const std::string& prefix, bool dense) {
   const ModelConfig& model = config.model;
   const AttentionConfig& attention = config.attention;
-  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(model.layers));
+  const double residual_std = residual_init_std(model);
   builder.matrix(prefix + "q", model.heads * model.head_dim, model.hidden);
   add_kv_pairs(builder, config, prefix, dense);
   if (!dense) {
-    builder.matrix(prefix + "gate", 3 * model.heads, model.hidden, kInitStd, true);
+    builder.adjacent_matrix(prefix + "gate", 3 * model.heads, model.hidden);
     builder.constant(prefix + "gate_bias", {3 * model.heads}, Init::kZero);
   }
   builder.matrix(prefix + "out", model.hidden, model.heads * model.v_head_dim, residual_std);
@@ -170,13 +185,13 @@ void add_attention(Builder& builder, const Config& config, const std::string& pr
 void add_block(Builder& builder, const Config& config, std::int64_t layer) {
   const ModelConfig& model = config.model;
   const std::string prefix = "blocks." + std::to_string(layer) + ".";
-  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(model.layers));
+  const double residual_std = residual_init_std(model);
   builder.open_bucket("block." + std::to_string(layer));
   builder.constant(prefix + "attn_norm.weight", {model.hidden}, Init::kOne);
   add_attention(builder, config, prefix + "attn.", is_dense_layer(config.attention, layer));
   builder.constant(prefix + "mlp_norm.weight", {model.hidden}, Init::kOne);
   builder.matrix(prefix + "mlp.gate", model.ffn, model.hidden);
-  builder.matrix(prefix + "mlp.up", model.ffn, model.hidden, kInitStd, true);
+  builder.adjacent_matrix(prefix + "mlp.up", model.ffn, model.hidden);
   builder.matrix(prefix + "mlp.down", model.hidden, model.ffn, residual_std);
 }
 
@@ -190,7 +205,7 @@ std::int64_t Parameter::size() const {
 
 Layout::Layout(const Config& config) : attention_(config.attention) {
   const ModelConfig& model = config.model;
-  Builder builder;
+  Builder builder(model.init_std);
   builder.open_bucket("embedding");
   builder.matrix("embedding.weight", model.vocab_size, model.hidden);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) add_block(builder, config, layer);

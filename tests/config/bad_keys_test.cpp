@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"Nothing", "model: {zzzzzzzz: 2}\n",
                 "run.yaml:2:9: unknown key model.zzzzzzzz; the keys of model are preset, "
                 "vocab_size, layers, hidden, heads, kv_heads, head_dim, v_head_dim, ffn, "
-                "rope_theta, rope_dim, norm_eps, qk_norm, tie_embeddings, init_from"},
+                "rope_theta, rope_dim, norm_eps, qk_norm, tie_embeddings, init_std, init_from"},
         BadCase{"NothingAtTheTop", "zzzzzzzz: 2\n",
                 "run.yaml:2:1: unknown key zzzzzzzz; the sections are run, model, attention, data, "
                 "tokenizer, train, optim, schedule, precision, memory, parallel, checkpoint, "

@@ -15,7 +15,7 @@ run: {name: "a \"b\": # c\n\t\\", out_dir: o/x/, seed: 18446744073709551615, dev
       max_minutes: 1h, stop_after: 3}
 model: {preset: 350m, vocab_size: 999, layers: 3, hidden: 60, heads: 4, kv_heads: 2, head_dim: 24,
         v_head_dim: 16, ffn: 77, rope_theta: 1.0e+6, rope_dim: 8, norm_eps: 3.3e-7, qk_norm: true,
-        tie_embeddings: false}
+        tie_embeddings: false, init_std: 0.11}
 attention:
   kind: nsa
   dense_layers: [2, 0]

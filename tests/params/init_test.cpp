@@ -64,6 +64,15 @@ TEST(Initialize, MatricesThatFeedTheResidualStreamAreScaledByDepth) {
   EXPECT_NEAR(rms(fresh.weight("blocks.0.mlp.down")), 0.02 / 4, 0.005 * 0.05);
 }
 
+TEST(Initialize, StandardDeviationIsConfigured) {
+  Config config = wide_config();
+  config.model.init_std = 0.3;
+  const Fresh fresh(config);
+  EXPECT_NEAR(rms(fresh.weight("embedding.weight")), 0.3, 0.3 * 0.03);
+  EXPECT_NEAR(rms(fresh.weight("blocks.3.attn.gate")), 0.3, 0.3 * 0.1);
+  EXPECT_NEAR(rms(fresh.weight("blocks.0.mlp.down")), 0.3 / 4, 0.075 * 0.05);
+}
+
 TEST(Initialize, NormsAreOneAndBiasesZero) {
   Config config = small_config();
   config.model.qk_norm = true;
