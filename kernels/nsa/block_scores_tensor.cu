@@ -61,6 +61,21 @@ __device__ __forceinline__ void sum_heads(const float (&p)[4][4], std::int32_t w
                                           int lane) {
   const int key = lane / 4;
   const int column = lane % 4;
+  if (width == 16) {
+    // The usual group, without branches: two queries of two tiles each.
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = (p[2 * query][2 * half] + p[2 * query][2 * half + 1]) +
+                    (p[2 * query + 1][2 * half] + p[2 * query + 1][2 * half + 1]);
+        sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+        sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 2);
+        if (column == 0) to[query * kScoreStride + key + 8 * half] = sum;
+      }
+    }
+    return;
+  }
   if (width == 1) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

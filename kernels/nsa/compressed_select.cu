@@ -13,8 +13,9 @@
 namespace nsa::cuda {
 namespace {
 
-/// Scores of a chunk stay in the L2 cache until they are ranked.
-constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
+/// Scores of a chunk: about what the L2 cache holds until they are ranked, and enough queries that
+/// every multiprocessor has several thread blocks.
+constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
 /// Chunks are multiples of this, so that every thread block but the last is full.
 constexpr std::int64_t kChunkQueries = 256;
 
