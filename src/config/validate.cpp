@@ -1,6 +1,7 @@
 #include "config/validate.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "config/resolve.h"
@@ -148,6 +149,52 @@ void check_stages(const Draft& draft) {
   }
 }
 
+namespace fs = std::filesystem;
+
+/// An absolute name for comparison, without "." and "..".
+fs::path place_of(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error);
+  const fs::path place = (error ? path : whole).lexically_normal();
+  return place.has_filename() ? place : place.parent_path();
+}
+
+bool is_within(const fs::path& path, const fs::path& folder) {
+  const auto [in_path, in_folder] =
+      std::mismatch(path.begin(), path.end(), folder.begin(), folder.end());
+  return in_folder == folder.end();
+}
+
+/// The files of a run must not stand in each other's way: a resume moves whole folders aside, and
+/// a file that is written anew is lost.
+void check_places(const Draft& draft) {
+  const Config& config = draft.config;
+  const fs::path out_dir = place_of(config.run.out_dir);
+  const fs::path checkpoints = place_of(config.checkpoint.dir);
+  const fs::path metrics = place_of(fs::path(config.run.out_dir) / config.log.metrics);
+  require(!is_within(out_dir, checkpoints), draft, "checkpoint.dir",
+          fmt::format("is {}, which holds run.out_dir; name a folder inside it, such as ckpt, or "
+                      "one elsewhere",
+                      checkpoints.string()));
+  require(
+      !is_within(metrics, checkpoints) && !is_within(checkpoints, metrics), draft, "log.metrics",
+      fmt::format("is {} and checkpoint.dir is {}; name a file outside the checkpoints, such as "
+                  "metrics.jsonl",
+                  metrics.string(), checkpoints.string()));
+  require(!is_within(out_dir, metrics), draft, "log.metrics",
+          fmt::format("is {}, a folder that holds the run; name a file, such as metrics.jsonl",
+                      metrics.string()));
+  for (const char* own :
+       {"lock", "config.resolved.yaml", "config.resolved.yaml.tmp", ".writable"}) {
+    const fs::path taken = out_dir / own;
+    const std::string problem = "is " + taken.string() + ", a file that the run itself writes; ";
+    require(!is_within(metrics, taken), draft, "log.metrics",
+            problem + "name another, such as metrics.jsonl");
+    require(!is_within(checkpoints, taken), draft, "checkpoint.dir",
+            problem + "name another, such as ckpt");
+  }
+}
+
 bool is_device(const std::string& device) {
   if (device == "auto" || device == "cpu" || device == "cuda") return true;
   const std::string prefix = "cuda:";
@@ -185,6 +232,7 @@ void check_run(const Draft& draft) {
 void validate(const Draft& draft) {
   check_model(draft);
   check_run(draft);
+  check_places(draft);
   check_stages(draft);
   if (draft.config.attention.kind == AttentionKind::kNsa) check_attention(draft);
 }

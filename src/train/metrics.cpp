@@ -105,7 +105,12 @@ MetricsFile::MetricsFile(fs::path path, std::optional<std::int64_t> resumed_step
     : path_(std::move(path)), wall_zero_(now_seconds() - wall_before) {
   std::error_code error;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
-  if (fs::exists(path_)) {
+  const fs::file_status standing = fs::status(path_, error);
+  if (fs::exists(standing) && !fs::is_regular_file(standing)) {
+    fail_config("log.metrics is " + path_.string() +
+                ", which is there and is no regular file; name a file, such as metrics.jsonl");
+  }
+  if (fs::exists(standing)) {
     if (resumed_step) {
       cut_after(path_, *resumed_step);
     } else {

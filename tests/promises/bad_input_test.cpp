@@ -109,6 +109,34 @@ TEST_F(BadInput, EmptyNamesAndListsAreCalledEmpty) {
   expect_refused(encode(""), 3, {"a file name is empty"});
 }
 
+TEST_F(BadInput, MetricsInTheWayOfTheRunsOtherFilesAreRefused) {
+  for (const char* taken : {"ckpt", "ckpt/metrics.jsonl", "./x/../ckpt/"}) {
+    expect_refused(config_check({std::string("log.metrics=") + taken}), 2,
+                   {"log.metrics is ", "checkpoint.dir is ", "such as metrics.jsonl"});
+  }
+  for (const char* taken : {"lock", "config.resolved.yaml"}) {
+    expect_refused(config_check({std::string("log.metrics=") + taken}), 2,
+                   {"log.metrics is ", taken, "that the run itself writes"});
+    expect_refused(config_check({std::string("checkpoint.dir=") + taken}), 2,
+                   {"checkpoint.dir is ", taken, "that the run itself writes"});
+  }
+  for (const char* above : {".", "..", "/"}) {
+    expect_refused(config_check({std::string("checkpoint.dir=") + above}), 2,
+                   {"checkpoint.dir is ", "which holds run.out_dir"});
+    expect_refused(config_check({std::string("log.metrics=") + above}), 2, {"log.metrics is "});
+  }
+}
+
+TEST_F(BadInput, MetricsThatAreAFolderOrAPipeAreRefusedAndStay) {
+  std::filesystem::create_directories(out("run") / "folder");
+  for (const std::string& name : {std::string("folder"), pipe()}) {
+    expect_refused(train("run", {"log.metrics=" + name}), 2,
+                   {"log.metrics is ", name, "no regular file"});
+  }
+  EXPECT_TRUE(std::filesystem::is_directory(out("run") / "folder"));
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+}
+
 TEST_F(BadInput, AnEmptyShardIsCalledEmpty) {
   spill(folder_ / "empty.bin", "");
   expect_refused(data_check({"data.train=[" + path("empty.bin") + "]"}), 3,
