@@ -90,12 +90,7 @@ void expect_parity(DType dtype, const Variant& v) {
 }
 
 Variant variant(Phi phi) {
-  return {.phi = phi,
-          .rotary_dim = 16,
-          .dtype = DType::kF32,
-          .heads = 2,
-          .dim = 32,
-          .hidden = 24};
+  return {.phi = phi, .rotary_dim = 16, .dtype = DType::kF32, .heads = 2, .dim = 32, .hidden = 24};
 }
 
 TEST_P(CompressKernel, EveryPhiAtEveryRate) {
