@@ -10,7 +10,11 @@ namespace nsa::settings {
 namespace {
 
 constexpr double kMaxVocabulary = 1 << 24;
-constexpr double kMaxLayers = 1 << 14;
+constexpr double kMaxLayers = 1 << 12;
+constexpr double kMaxHeads = 1 << 12;
+constexpr double kMaxBins = 1 << 16;
+// More blocks than a context of 2^20 tokens has at a block of 16.
+constexpr double kMaxBlocks = 1 << 16;
 constexpr double kMaxWidth = 1 << 20;
 
 const std::array<std::string, 3> kBranchNames = {"compressed", "selected", "window"};
@@ -79,7 +83,7 @@ void add_attention_keys(std::vector<Key>& keys) {
       keys, "attention.compress.", [](auto& draft) -> auto& { return draft; });
   own.add("hidden", &Draft::compress_hidden, {.min = 1, .max = kMaxWidth},
           "Hidden width of phi's MLP. null: the head dimension of keys and of values.");
-  compression.add("bins", &CompressConfig::bins, {.min = 1, .max = kMaxInt32},
+  compression.add("bins", &CompressConfig::bins, {.min = 1, .max = kMaxBins},
                   "Pooling logits per KV head of pool_mlp.");
   compression.add("rate1_bypass", &CompressConfig::rate1_bypass, {},
                   "At rate 1 phi is the identity.");
@@ -94,13 +98,13 @@ void add_attention_keys(std::vector<Key>& keys) {
   const Section selection(keys, "attention.select.", select);
   selection.add("block", &SelectConfig::block, {.min = 1, .max = kMaxBlock, .unit = "tokens"},
                 "Tokens of a selection block.");
-  selection.add("top_n", &SelectConfig::top_n, {.min = 1, .max = kMaxInt32, .unit = "blocks"},
+  selection.add("top_n", &SelectConfig::top_n, {.min = 1, .max = kMaxBlocks, .unit = "blocks"},
                 "Blocks that a query attends to, forced ones included.");
-  selection.add("initial", &SelectConfig::initial, {.min = 0, .max = kMaxInt32, .unit = "blocks"},
+  selection.add("initial", &SelectConfig::initial, {.min = 0, .max = kMaxBlocks, .unit = "blocks"},
                 "Forced blocks at the start of the document.");
-  selection.add("local", &SelectConfig::local, {.min = 1, .max = kMaxInt32, .unit = "blocks"},
+  selection.add("local", &SelectConfig::local, {.min = 1, .max = kMaxBlocks, .unit = "blocks"},
                 "Forced blocks up to the query's own, which counts.");
-  top.add("window", &AttentionConfig::window, {.min = 1, .max = kMaxInt32, .unit = "tokens"},
+  top.add("window", &AttentionConfig::window, {.min = 1, .max = kMaxSeqLen, .unit = "tokens"},
           "Keys of the window branch, the query's own included.");
   top.add("share_kv", &AttentionConfig::share_kv, {},
           "One pair of K and V for the three branches in place of three pairs.");
@@ -122,8 +126,8 @@ void add_model_keys(std::vector<Key>& keys) {
   section.add("layers", &ModelConfig::layers, {.min = 1, .max = kMaxLayers}, "Decoder layers.");
   section.add("hidden", &ModelConfig::hidden, {.min = 1, .max = kMaxWidth},
               "Width of the residual stream.");
-  section.add("heads", &ModelConfig::heads, {.min = 1, .max = kMaxWidth}, "Query heads.");
-  section.add("kv_heads", &ModelConfig::kv_heads, {.min = 1, .max = kMaxWidth},
+  section.add("heads", &ModelConfig::heads, {.min = 1, .max = kMaxHeads}, "Query heads.");
+  section.add("kv_heads", &ModelConfig::kv_heads, {.min = 1, .max = kMaxHeads},
               "Key and value heads; divides heads.");
   own.add("head_dim", &Draft::head_dim, {.min = 1, .max = kMaxWidth},
           "Channels of a query or key head. null: hidden / heads.");

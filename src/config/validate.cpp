@@ -95,6 +95,44 @@ void check_mlp_flat(const Draft& draft) {
   }
 }
 
+/// Sizes whose products leave 63 bits. In double, and rough: far above any machine, far below that.
+void check_size(const Draft& draft) {
+  constexpr double kMost = 1e15;
+  const ModelConfig& model = draft.config.model;
+  const CompressConfig& compress = draft.config.attention.compress;
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  const double layers = number(model.layers);
+  const double hidden = number(model.hidden);
+  const double channels = number(model.heads) * number(model.head_dim + model.v_head_dim);
+  const double block = number(compress.overlap) * number(draft.config.attention.select.block);
+  const double phi =
+      number(compress.bins) + (block + 1) * number(model.head_dim + model.v_head_dim) *
+                                  number(compress.hidden_key + compress.hidden_value);
+  const double parameters =
+      number(model.vocab_size) * hidden +
+      layers * (hidden * (4 * channels + 3 * number(model.ffn)) + number(model.kv_heads) * phi);
+  require(
+      parameters <= kMost, draft, "model.layers",
+      fmt::format("is {} and gives the model about {:.1e} parameters; lower it, model.hidden "
+                  "({}), model.heads ({}), model.head_dim ({}) or model.ffn ({})",
+                  model.layers, parameters, model.hidden, model.heads, model.head_dim, model.ffn));
+  const double blocks = number(model.kv_heads) * number(draft.config.attention.select.top_n);
+  const double a_token =
+      number(model.vocab_size) +
+      layers * (8 * hidden + 6 * channels + 4 * number(model.ffn) + blocks +
+                number(model.kv_heads) * number(compress.hidden_key + compress.hidden_value));
+  const std::vector<StageConfig>& stages = draft.config.schedule.stages;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const double rows = number(stages[i].micro_batch.value_or(1)) * number(stages[i].seq_len);
+    if (rows * a_token <= kMost) continue;
+    const Origin origin = origin_of(draft, i, "seq_len");
+    fail_config(
+        fmt::format("{}: {} is {} and gives a micro-batch about {:.1e} activations; lower "
+                    "it, micro_batch or the model's sizes",
+                    origin.where, origin.name, stages[i].seq_len, rows * a_token));
+  }
+}
+
 void check_attention(const Draft& draft) {
   const AttentionConfig& attention = draft.config.attention;
   const SelectConfig& select = attention.select;
@@ -231,6 +269,7 @@ void check_run(const Draft& draft) {
 
 void validate(const Draft& draft) {
   check_model(draft);
+  check_size(draft);
   check_run(draft);
   check_places(draft);
   check_stages(draft);

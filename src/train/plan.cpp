@@ -19,6 +19,15 @@
 namespace nsa {
 namespace {
 
+std::vector<ActivationBytes> activations_of(const Config& config, const Layout& layout, DType dtype,
+                                            const Schedule& schedule) {
+  std::vector<ActivationBytes> by_stage;
+  for (const MicroShape& shape : shapes_of(schedule)) {
+    by_stage.push_back(plan_activations(config, layout, dtype, shape));
+  }
+  return by_stage;
+}
+
 /// Everything that the lines below are made of.
 struct Plan {
   explicit Plan(const Config& configured)
@@ -26,9 +35,7 @@ struct Plan {
         dtype(compute_dtype(config)),
         layout(config),
         schedule(config, 0) {
-    for (const MicroShape& shape : shapes_of(schedule)) {
-      activations.push_back(plan_activations(config, layout, dtype, shape));
-    }
+    activations = activations_of(config, layout, dtype, schedule);
   }
 
   bool has_nsa_layers() const {
@@ -53,14 +60,15 @@ Plan make_plan(const Config& config) {
   return Plan(config);
 }
 
-MemoryPlan memory_of(const Plan& plan) {
-  const DType master = grad_dtype(plan.dtype);
-  const std::int64_t flat = plan.layout.size() * size_of(master);
+MemoryPlan memory_of(const Layout& layout, DType dtype,
+                     const std::vector<ActivationBytes>& activations) {
+  const DType master = grad_dtype(dtype);
+  const std::int64_t flat = layout.size() * size_of(master);
   const auto most =
-      std::max_element(plan.activations.begin(), plan.activations.end(),
+      std::max_element(activations.begin(), activations.end(),
                        [](const auto& a, const auto& b) { return a.arena < b.arena; });
-  return {.weights = plan.layout.size() * size_of(plan.dtype),
-          .master = master == plan.dtype ? 0 : flat,
+  return {.weights = layout.size() * size_of(dtype),
+          .master = master == dtype ? 0 : flat,
           .gradients = flat,
           .m = flat,
           .v = flat,
@@ -192,7 +200,7 @@ std::string recompute_line(const Plan& plan) {
 }
 
 std::string memory_lines(const Plan& plan) {
-  const MemoryPlan memory = memory_of(plan);
+  const MemoryPlan memory = memory_of(plan.layout, plan.dtype, plan.activations);
   std::string by_stage;
   for (const ActivationBytes& stage : plan.activations) {
     by_stage += (by_stage.empty() ? "" : ", ") + size_text(stage.arena);
@@ -231,7 +239,14 @@ std::string disk_lines(const Plan& plan) {
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config) {
-  return memory_of(make_plan(config));
+  const Plan plan = make_plan(config);
+  return memory_of(plan.layout, plan.dtype, plan.activations);
+}
+
+MemoryPlan plan_memory(const Config& chosen, const Schedule& schedule) {
+  const Layout layout(chosen);
+  const DType dtype = compute_dtype(chosen);
+  return memory_of(layout, dtype, activations_of(chosen, layout, dtype, schedule));
 }
 
 std::string plan_report(const Config& config) {

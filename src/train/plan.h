@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "train/schedule.h"
 
 namespace nsa {
 
@@ -24,6 +25,8 @@ struct MemoryPlan {
 
 /// Throws Error as plan_report does.
 MemoryPlan plan_memory(const Config& config);
+/// The same for a configuration with its choices made (with_choices) and its schedule.
+MemoryPlan plan_memory(const Config& chosen, const Schedule& schedule);
 
 /// The plan as text: parameters; a line a stage with steps, learning rates, keys a query reads,
 /// FLOPs and memory; memory by class; disk. Reads no data, allocates none of what it counts. Throws

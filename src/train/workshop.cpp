@@ -5,10 +5,20 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/host_memory.h"
 #include "train/own_batch.h"
+#include "train/plan.h"
 
 namespace nsa {
 namespace {
+
+/// Before anything is allocated: the kernel lends more memory than there is, and ends the process
+/// when it is used.
+void refuse_too_large(const Config& configured, const Schedule& schedule) {
+  const Config config = with_choices(configured);
+  if (config.run.device != "cpu") return;  // what a GPU holds is its backend's to tell
+  check_memory(plan_memory(config, schedule), config, host_memory_bytes());
+}
 
 /// With train.steps or train.tokens the schedule needs no data, so that what is wrong with it is
 /// told before anything that is wrong with the data.
@@ -16,9 +26,12 @@ Workshop::Plan plan_run(const Config& config) {
   if (config.train.epochs) {
     RunData data = open_data(config);
     const std::int64_t epoch = epoch_tokens(data.train.tokens(), largest_seq_len(config));
-    return {.data = std::move(data), .schedule = Schedule(config, epoch)};
+    Schedule schedule(config, epoch);
+    refuse_too_large(config, schedule);
+    return {.data = std::move(data), .schedule = std::move(schedule)};
   }
   Schedule schedule(config, 0);
+  refuse_too_large(config, schedule);
   return {.data = open_data(config), .schedule = std::move(schedule)};
 }
 

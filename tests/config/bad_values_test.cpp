@@ -17,22 +17,22 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadCase{"TextForANumber", "model: {layers: many}\n",
                 "run.yaml:2:17: model.layers is many; it must be a whole number, at least 1 and at "
-                "most 16384"},
+                "most 4096"},
         BadCase{"QuotedNumber", "model: {layers: '2'}\n",
                 "run.yaml:2:17: model.layers is \"2\"; it must be a whole number, at least 1 and "
-                "at most 16384"},
+                "at most 4096"},
         BadCase{"FloatForAWholeNumber", "model: {layers: 2.0}\n",
                 "run.yaml:2:17: model.layers is 2.0; it must be a whole number, at least 1 and at "
-                "most 16384"},
+                "most 4096"},
         BadCase{"ListForAScalar", "model:\n  layers: [2]\n",
                 "run.yaml:3:11: model.layers is a list; it must be a whole number, at least 1 and "
-                "at most 16384"},
+                "at most 4096"},
         BadCase{"MapForAScalar", "model: {layers: {a: 2}}\n",
                 "run.yaml:2:17: model.layers is a map; it must be a whole number, at least 1 and "
-                "at most 16384"},
+                "at most 4096"},
         BadCase{"NullForAScalar", "model:\n  layers:\n",
                 "run.yaml:3:3: model.layers is null; it must be a whole number, at least 1 and at "
-                "most 16384"},
+                "most 4096"},
         BadCase{"TooManyDigits", "run: {seed: 99999999999999999999}\n",
                 "run.yaml:2:13: run.seed is 99999999999999999999; it must be a whole number from 0 "
                 "to 2^64 - 1"},
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
     Ranges, BadValue,
     testing::Values(
         BadCase{"NoLayers", "model: {layers: 0}\n",
-                "run.yaml:2:17: model.layers is 0; it must be at least 1 and at most 16384"},
+                "run.yaml:2:17: model.layers is 0; it must be at least 1 and at most 4096"},
         BadCase{"NoRate", "optim: {lr: 0}\n",
                 "run.yaml:2:13: optim.lr is 0; it must be greater than 0"},
         BadCase{"BetaOfOne", "optim: {betas: [0.9, 1]}\n",
@@ -96,16 +96,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "2"},
         BadCase{"NoLocalBlock", "attention: {select: {local: 0}}\n",
                 "run.yaml:2:29: attention.select.local is 0; it must be at least 1 and at most "
-                "2147483647"},
+                "65536"},
         BadCase{"NegativeInitial", "attention: {select: {initial: -1}}\n",
                 "run.yaml:2:31: attention.select.initial is -1; it must be at least 0 and at most "
-                "2147483647"},
+                "65536"},
         BadCase{"NoWindow", "attention: {window: 0}\n",
                 "run.yaml:2:21: attention.window is 0; it must be at least 1 and at most "
-                "2147483647"},
+                "1073741824"},
         BadCase{"NoBins", "attention: {compress: {bins: 0}}\n",
                 "run.yaml:2:30: attention.compress.bins is 0; it must be at least 1 and at most "
-                "2147483647"},
+                "65536"},
         BadCase{"RatioAboveOne", "schedule: {lr: {min_ratio: 1.5}}\n",
                 "run.yaml:2:28: schedule.lr.min_ratio is 1.5; it must be at least 0 and at most "
                 "1"},

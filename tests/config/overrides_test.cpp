@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "1073741824"},
         BadCase{"Emptied", "model.layers=",
                 "override 2: model.layers is null; it must be a whole number, at least 1 and at "
-                "most 16384"},
+                "most 4096"},
         BadCase{"ASection", "model=5",
                 "override 2: model is 5; it is a section with keys of its own"},
         BadCase{"WhatDoesNotFit", "attention.compress.rate=24",

@@ -137,6 +137,49 @@ TEST_F(BadInput, MetricsThatAreAFolderOrAPipeAreRefusedAndStay) {
   EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
 }
 
+TEST_F(BadInput, NumbersBeyondAnyModelAreRefused) {
+  const auto expect_most = [this](const std::string& key, const std::string& most) {
+    expect_refused(config_check({key + "=2147483647"}), 2,
+                   {key + " is 2147483647", "at most " + most});
+  };
+  expect_most("attention.compress.bins", "65536");
+  expect_most("attention.select.top_n", "65536");
+  expect_most("attention.select.initial", "65536");
+  expect_most("attention.select.local", "65536");
+  expect_most("attention.window", "1073741824");
+  expect_most("model.layers", "4096");
+  expect_most("model.heads", "4096");
+  expect_most("model.kv_heads", "4096");
+  for (const char* width : {"hidden", "head_dim", "v_head_dim", "rope_dim", "ffn"}) {
+    expect_most(std::string("model.") + width, "1048576");
+  }
+}
+
+TEST_F(BadInput, SizesWhoseProductsNoNumberHoldsAreRefused) {
+  expect_refused(config_check({"model={layers: 4096, hidden: 1048576, heads: 4096, kv_heads: 4096, "
+                               "head_dim: 1048576, ffn: 1048576, vocab_size: 16777216}"}),
+                 2, {"model.layers is 4096", "parameters; lower it"});
+  expect_refused(
+      config_check({"schedule.stages=null", "train.tokens_per_step=4294967296",
+                    "train.seq_len=1073741824", "train.micro_batch=4", "model.ffn=1048576"}),
+      2, {"train.seq_len is 1073741824", "activations; lower it, micro_batch"});
+}
+
+TEST_F(BadInput, MoreMemoryThanTheMachineHasIsRefusedBeforeItIsAllocated) {
+  const Overrides wide = {"model.hidden=65536", "model.layers=200"};
+  expect_refused(train("run", wide), 2,
+                 {"the run needs ", "this machine has ", "lower model.layers (200)", "--plan"});
+  EXPECT_FALSE(std::filesystem::exists(out("run")));
+  const Outcome plan = train("run", wide, {}, {"--plan"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  const Overrides passes = {"model.hidden=65536", "model.layers=200", "train.steps=null",
+                            "train.epochs=1"};
+  expect_refused(train("run", passes), 2, {"the run needs "});
+  expect_refused(train("run", {"schedule.stages=null", "train.seq_len=1048576",
+                               "train.tokens_per_step=1048576", "model.ffn=65536"}),
+                 2, {"the run needs ", "lower train.micro_batch or train.seq_len"});
+}
+
 TEST_F(BadInput, AnEmptyShardIsCalledEmpty) {
   spill(folder_ / "empty.bin", "");
   expect_refused(data_check({"data.train=[" + path("empty.bin") + "]"}), 3,
