@@ -58,7 +58,8 @@ struct RangeAttentionBackward {
 void range_attention_forward(const RangeAttentionForward& op, cudaStream_t stream);
 
 /// Queued on `stream`. Takes partial sums of dk and dv from `frame`, in fp32, where few key rows
-/// are seen by many queries: at most 10 * multiprocessors tiles of keys, so 170 MB on 132 of them.
+/// are seen by many queries: at most 10 * multiprocessors tiles of 128 keys, so 173 MB on 132 of
+/// them (346 MB at head dims above 192).
 void range_attention_backward(const RangeAttentionBackward& op, cudaStream_t stream,
                               Scratch::Frame& frame, int multiprocessors);
 

@@ -5,11 +5,10 @@
 #include "kernels/common/check.h"
 
 namespace nsa::cuda {
-namespace {
 
 /// The cut of the work by padded head dims.
 template <int kHeadDim, int kValueDim>
-struct Shape {
+struct KeysGroupShape {
   static constexpr int kHead = kHeadDim;
   static constexpr int kValue = kValueDim;
   static constexpr bool kDk = true;
@@ -24,6 +23,8 @@ struct Shape {
   static constexpr int kBytes = kKeyBytes + kValueBytes + kStages * kStageBytes + kAlignSlack;
   static constexpr int kSlotFloats = kKeys * (kHead + kValue);
 };
+
+namespace {
 
 /// score [keys, rows] becomes the probability; 0 where a row does not see a key, if `cut`. `seen`
 /// are the rows that see the thread's two keys, counted from the tile's first.
@@ -116,21 +117,18 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
 
   if (group == kReaders) {
     give_registers<kLoaderRegisters>();
-    for (std::int32_t tile = 0; tile < tiles; ++tile) {
-      const std::int32_t from = range.begin + tile * S::kRows;
-      const std::int32_t count = range.end - from;
-      const RowMap rows(p, from, kv_head);
-      const auto query_row = [&](int row) -> std::int64_t {
-        return row < count ? rows.index(row) : -1;
-      };
+    RowMap rows(p, range.begin, kv_head);
+    std::int32_t count = range.end - range.begin;
+    for (std::int32_t tile = 0; tile < tiles; ++tile, count -= S::kRows) {
       const std::uint32_t to =
           stages + static_cast<std::uint32_t>(tile % S::kStages) * S::kStageBytes;
       ring.wait_empty(tile);
-      load_slabs<S::kRows, S::kHead>(to, p.q, p.head_dim, thread, 0, S::kRows, query_row);
-      load_slabs<S::kRows, S::kValue>(to + S::kQueryBytes, p.dout, p.v_dim, thread, 0, S::kRows,
-                                      query_row);
+      load_packed_rows<S::kRows, S::kRows, S::kHead>(to, p.q, rows, p.head_dim, thread, 0, count);
+      load_packed_rows<S::kRows, S::kRows, S::kValue>(to + S::kQueryBytes, p.dout, rows, p.v_dim,
+                                                      thread, 0, count);
       if (thread < S::kRows) load_stats(stats[tile % S::kStages], p, rows, thread, count);
       ring.arrive_full(tile);
+      rows.advance(S::kRows);
     }
     wait_copies<0>();
   } else {
@@ -138,13 +136,14 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
     const int lane = thread % 32;
     const int first_of_group = group * 64;
     const int first_of_warp = first_of_group + thread / 32 * 16;
-    const auto key_row = [&](int row) -> std::int64_t {
-      return first_key + row <= last_key
-                 ? static_cast<std::int64_t>(first_key + row) * p.kv_heads + kv_head
-                 : -1;
-    };
-    load_slabs<S::kKeys, S::kHead>(keys, p.k, p.head_dim, thread, first_of_group, 64, key_row);
-    load_slabs<S::kKeys, S::kValue>(values, p.v, p.v_dim, thread, first_of_group, 64, key_row);
+    const std::int64_t first =
+        static_cast<std::int64_t>(first_key + first_of_group) * p.kv_heads + kv_head;
+    load_rows_apart<S::kKeys, 64, S::kHead>(
+        keys, p.k + first * p.head_dim, static_cast<std::int64_t>(p.kv_heads) * p.head_dim,
+        p.head_dim, thread, first_of_group, last_key + 1 - first_key);
+    load_rows_apart<S::kKeys, 64, S::kValue>(
+        values, p.v + first * p.v_dim, static_cast<std::int64_t>(p.kv_heads) * p.v_dim, p.v_dim,
+        thread, first_of_group, last_key + 1 - first_key);
     commit_copies();
     RowRange seen[2];
 #pragma unroll
@@ -164,24 +163,26 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
     const float scale = p.scale * kLog2E;
     float dk[1][S::kHead / 8][4] = {};
     float dv[1][S::kValue / 8][4] = {};
-    for (std::int32_t tile = 0; tile < tiles; ++tile) {
-      const std::uint32_t at_q =
-          stages + static_cast<std::uint32_t>(tile % S::kStages) * S::kStageBytes;
-      const std::uint32_t at_dout = at_q + S::kQueryBytes;
-      const RowStats<S::kRows>& own = stats[tile % S::kStages];
-      float score[S::kRows / 8][4];
-      float product[S::kRows / 8][4];
-      std::uint32_t packed[S::kRows / 16][4];
-      std::uint32_t packed_gradient[S::kRows / 16][4];
+    const auto stage_of = [&](std::int32_t tile) {
+      return stages + static_cast<std::uint32_t>(tile % S::kStages) * S::kStageBytes;
+    };
+    const auto begin_scores = [&](float(&score)[S::kRows / 8][4], std::int32_t tile) {
       ring.wait_full(tile);
       order_shared_writes();
       begin_products();
-      multiply_slabs<S::kKeys, S::kRows, S::kHead>(score, at_k, at_q);
+      multiply_slabs<S::kKeys, S::kRows, S::kHead>(score, at_k, stage_of(tile));
       commit_products();
+    };
+    // All but dk of a tile whose scores are there; leaves the products of dv running.
+    const auto take_tile = [&](float(&score)[S::kRows / 8][4],
+                               std::uint32_t(&gradient)[S::kRows / 16][4], std::int32_t tile) {
+      float product[S::kRows / 8][4];
+      std::uint32_t packed[S::kRows / 16][4];
+      const std::uint32_t at_dout = stage_of(tile) + S::kQueryBytes;
+      const RowStats<S::kRows>& own = stats[tile % S::kStages];
+      begin_products();
       multiply_slabs<S::kKeys, S::kRows, S::kValue>(product, at_v, at_dout);
       commit_products();
-      wait_products<1>();
-      settle(score);
       const std::int32_t from = range.begin + tile * S::kRows;
       const RowRange local[2] = {{seen[0].begin - from, seen[0].end - from},
                                  {seen[1].begin - from, seen[1].end - from}};
@@ -194,15 +195,33 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
       wait_products<1>();
       settle(product);
       to_gradient<S>(product, score, own, lane);
-      pack_sums(packed_gradient, product);
+      pack_sums(gradient, product);
+    };
+    float score[S::kRows / 8][4];
+    std::uint32_t gradient[S::kRows / 16][4];
+    begin_scores(score, 0);
+    wait_products<0>();
+    settle(score);
+    for (std::int32_t tile = 0; tile + 1 < tiles; ++tile) {
+      take_tile(score, gradient, tile);
       begin_products();
-      multiply_packed<S::kRows>(dk[0], packed_gradient, at_q);
+      multiply_packed<S::kRows>(dk[0], gradient, stage_of(tile));
       commit_products();
+      begin_scores(score, tile + 1);
       wait_products<0>();
+      settle(score);
       settle(dk[0]);
       settle(dv[0]);
+      __syncwarp();  // all lanes have read the statistics
       if (lane == 0) ring.arrive_empty(tile);
     }
+    take_tile(score, gradient, tiles - 1);
+    begin_products();
+    multiply_packed<S::kRows>(dk[0], gradient, stage_of(tiles - 1));
+    commit_products();
+    wait_products<0>();
+    settle(dk[0]);
+    settle(dv[0]);
     finish_keys<S>(p, split, dk, dv, {key_tile, segment, kv_head}, first_of_warp);
   }
 #endif
@@ -215,7 +234,7 @@ bool range_backward_keys_group(const RangeProblem<bf16>& problem, const RangeSpl
   if (!fits_groups(problem.head_dim, problem.v_dim)) return false;
   bool done = false;
   with_group_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
-    using S = Shape<kHeadDim, kValueDim>;
+    using S = KeysGroupShape<kHeadDim, kValueDim>;
     static const bool here = has_group_code(range_backward_keys_group_kernel<S>);
     done = here;
     if (!here) return;

@@ -87,8 +87,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     multiply_rows<S::kRowTiles, S::kKeys, S::kValue>(
         product, at_dout, keys + S::kKeyBytes + lane_offset_columns<S::kValue>(lane));
     const std::int32_t from = seen.begin + tile * S::kKeys;
-    score_gradient<S>(score, product, terms + first_of_warp, scale, from,
-                      seen.cut(from, from + S::kKeys), lane);
+    row_probability<S>(score, terms + first_of_warp, scale, from, seen.cut(from, from + S::kKeys),
+                       lane);
+    row_gradient<S>(score, product, terms + first_of_warp, lane);
     multiply_kept<S::kRowTiles, S::kKeys, S::kHead>(dq, score,
                                                     keys + lane_offset_rows<S::kHead>(lane));
     if (S::kStages == 1 && tile + 1 < tiles) {

@@ -5,11 +5,10 @@
 #include "kernels/common/check.h"
 
 namespace nsa::cuda {
-namespace {
 
 /// The cut of the work by padded head dims.
 template <int kHeadDim, int kValueDim>
-struct Shape {
+struct QueriesGroupShape {
   static constexpr int kHead = kHeadDim;
   static constexpr int kValue = kValueDim;
   static constexpr int kRowTiles = 1;
@@ -21,6 +20,8 @@ struct Shape {
   static constexpr int kStageBytes = kKeyBytes + kTileBytes<kKeys, kValue>;
   static constexpr int kBytes = kQueryBytes + kUpstreamBytes + kStages * kStageBytes + kAlignSlack;
 };
+
+namespace {
 
 /// One block: kReaderRows rows (token, head of one group), 64 a warpgroup, against the keys that
 /// any of them sees, a tile at a time, loaded by a third warpgroup. Reads q, k, v, dout, lse,
@@ -49,19 +50,22 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
 
   if (group == kReaders) {
     give_registers<kLoaderRegisters>();
-    for (std::int32_t tile = 0; tile < tiles; ++tile) {
-      const std::int32_t from = seen.begin + tile * S::kKeys;
-      const auto key_row = [&](int row) -> std::int64_t {
-        return from + row < seen.end ? static_cast<std::int64_t>(from + row) * p.kv_heads + kv_head
-                                     : -1;
-      };
+    const std::int64_t first = static_cast<std::int64_t>(seen.begin) * p.kv_heads + kv_head;
+    const std::int64_t k_stride = static_cast<std::int64_t>(p.kv_heads) * p.head_dim;
+    const std::int64_t v_stride = static_cast<std::int64_t>(p.kv_heads) * p.v_dim;
+    const bf16* k = p.k + first * p.head_dim;
+    const bf16* v = p.v + first * p.v_dim;
+    std::int32_t left = seen.end - seen.begin;
+    for (std::int32_t tile = 0; tile < tiles; ++tile, left -= S::kKeys) {
       const std::uint32_t to =
           stages + static_cast<std::uint32_t>(tile % S::kStages) * S::kStageBytes;
       ring.wait_empty(tile);
-      load_slabs<S::kKeys, S::kHead>(to, p.k, p.head_dim, thread, 0, S::kKeys, key_row);
-      load_slabs<S::kKeys, S::kValue>(to + S::kKeyBytes, p.v, p.v_dim, thread, 0, S::kKeys,
-                                      key_row);
+      load_rows_apart<S::kKeys, S::kKeys, S::kHead>(to, k, k_stride, p.head_dim, thread, 0, left);
+      load_rows_apart<S::kKeys, S::kKeys, S::kValue>(to + S::kKeyBytes, v, v_stride, p.v_dim,
+                                                     thread, 0, left);
       ring.arrive_full(tile);
+      k += S::kKeys * k_stride;
+      v += S::kKeys * v_stride;
     }
     wait_copies<0>();
   } else {
@@ -69,13 +73,10 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
     const int lane = thread % 32;
     const int first_of_group = group * 64;
     const int first_of_warp = first_of_group + thread / 32 * 16;
-    const auto query_row = [&](int row) -> std::int64_t {
-      return row < count ? rows.index(row) : -1;
-    };
-    load_slabs<kReaderRows, S::kHead>(queries, p.q, p.head_dim, thread, first_of_group, 64,
-                                      query_row);
-    load_slabs<kReaderRows, S::kValue>(upstream, p.dout, p.v_dim, thread, first_of_group, 64,
-                                       query_row);
+    load_packed_rows<kReaderRows, 64, S::kHead>(queries, p.q, rows, p.head_dim, thread,
+                                                first_of_group, count);
+    load_packed_rows<kReaderRows, 64, S::kValue>(upstream, p.dout, rows, p.v_dim, thread,
+                                                 first_of_group, count);
     commit_copies();
     if (thread < 64) {
       terms[first_of_group + thread] = RowTerms::of(p, rows, first_of_group + thread, count);
@@ -92,13 +93,10 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
     const auto stage_of = [&](std::int32_t tile) {
       return stages + static_cast<std::uint32_t>(tile % S::kStages) * S::kStageBytes;
     };
-    // Gradients of the scores of a tile: its products are there.
-    const auto take_tile = [&](float(&score)[1][S::kKeys / 8][4],
-                               const float(&product)[1][S::kKeys / 8][4], std::int32_t tile) {
+    const auto weigh = [&](float(&score)[1][S::kKeys / 8][4], std::int32_t tile) {
       const std::int32_t from = seen.begin + tile * S::kKeys;
-      score_gradient<S>(score, product, terms + first_of_warp, scale, from,
-                        seen.cut(from, from + S::kKeys), lane);
-      pack_sums(packed, score[0]);
+      row_probability<S>(score, terms + first_of_warp, scale, from, seen.cut(from, from + S::kKeys),
+                         lane);
     };
     if (tiles > 0) {
       float score[1][S::kKeys / 8][4];
@@ -112,10 +110,13 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
       wait_products<0>();
       settle(score[0]);
       settle(product[0]);
-      take_tile(score, product, 0);
+      weigh(score, 0);
+      row_gradient<S>(score, product, terms + first_of_warp, lane);
+      pack_sums(packed, score[0]);
     }
     for (std::int32_t tile = 1; tile < tiles; ++tile) {
-      // dq of the tile before and the products of this one without a pause between them.
+      // The products of this tile and dq of the one before without a pause between them; the
+      // arithmetic on each goes on beside the next.
       float score[1][S::kKeys / 8][4];
       float product[1][S::kKeys / 8][4];
       const std::uint32_t at_k = stage_of(tile);
@@ -123,15 +124,21 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
       order_shared_writes();
       begin_products();
       multiply_slabs<kReaderRows, S::kKeys, S::kHead>(score[0], at_q, at_k);
+      commit_products();
       multiply_slabs<kReaderRows, S::kKeys, S::kValue>(product[0], at_dout, at_k + S::kKeyBytes);
+      commit_products();
       multiply_packed<S::kKeys>(dq[0], packed, stage_of(tile - 1));
       commit_products();
-      wait_products<0>();
+      wait_products<2>();
       settle(score[0]);
+      weigh(score, tile);
+      wait_products<1>();
       settle(product[0]);
+      row_gradient<S>(score, product, terms + first_of_warp, lane);
+      wait_products<0>();
       settle(dq[0]);
       if (lane == 0) ring.arrive_empty(tile - 1);
-      take_tile(score, product, tile);
+      pack_sums(packed, score[0]);
     }
     if (tiles > 0) {
       begin_products();
@@ -151,7 +158,7 @@ bool range_backward_queries_group(const RangeProblem<bf16>& problem, cudaStream_
   if (!fits_groups(problem.head_dim, problem.v_dim)) return false;
   bool done = false;
   with_group_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
-    using S = Shape<kHeadDim, kValueDim>;
+    using S = QueriesGroupShape<kHeadDim, kValueDim>;
     static const bool here = has_group_code(range_backward_queries_group_kernel<S>);
     done = here;
     if (!here) return;

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kThreads, S::kBlocks)
                                                     keys + lane_offset_columns<S::kHead>(lane));
     const std::int32_t from = seen.begin + tile * S::kKeys;
     if (seen.cut(from, from + S::kKeys)) hide_keys<S>(score, ranges + first_of_warp, from, lane);
-    softmax.take(score, scale);
+    float shrink[S::kRowTiles][2];
+    if (softmax.weigh(score, scale, shrink)) softmax.rescale(shrink);
     if (with_values) {
       multiply_kept<S::kRowTiles, S::kKeys, S::kValue>(
           softmax.out, score, keys + S::kKeyBytes + lane_offset_rows<S::kValue>(lane));

@@ -25,21 +25,17 @@ struct RowTerms {
   }
 };
 
-/// score (of q and k) becomes the gradient of the scaled score; `product` is dout times v. 0 where
-/// a row does not see a key, if `cut`.
+/// score (of q and k) becomes the probability; 0 where a row does not see a key, if `cut`.
 template <class S>
-__device__ __forceinline__ void score_gradient(
-    float (&score)[S::kRowTiles][S::kKeys / 8][4],
-    const float (&product)[S::kRowTiles][S::kKeys / 8][4], const RowTerms* terms, float scale,
-    std::int32_t from, bool cut, int lane) {
+__device__ __forceinline__ void row_probability(float (&score)[S::kRowTiles][S::kKeys / 8][4],
+                                                const RowTerms* terms, float scale,
+                                                std::int32_t from, bool cut, int lane) {
 #pragma unroll
   for (int i = 0; i < S::kRowTiles; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const RowTerms& row = terms[i * 16 + half * 8 + lane / 4];
       const float lse2 = row.lse2;
-      const float gate = row.gate;
-      const float delta = row.delta;
       const std::int32_t first = row.keys.x - from - lane % 4 * 2;
       const std::int32_t end = row.keys.y - from - lane % 4 * 2;
 #pragma unroll
@@ -47,10 +43,32 @@ __device__ __forceinline__ void score_gradient(
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& at = score[i][j][2 * half + c];
-          const float p = exp2_fast(fmaf(at, scale, -lse2));
-          at = p * fmaf(gate, product[i][j][2 * half + c], -delta);
+          at = exp2_fast(fmaf(at, scale, -lse2));
           const int key = j * 8 + c;
           if (cut && (key < first || key >= end)) at = 0.0F;
+        }
+      }
+    }
+  }
+}
+
+/// The probability becomes the gradient of the scaled score; `product` is dout times v.
+template <class S>
+__device__ __forceinline__ void row_gradient(float (&probability)[S::kRowTiles][S::kKeys / 8][4],
+                                             const float (&product)[S::kRowTiles][S::kKeys / 8][4],
+                                             const RowTerms* terms, int lane) {
+#pragma unroll
+  for (int i = 0; i < S::kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const RowTerms& row = terms[i * 16 + half * 8 + lane / 4];
+      const float gate = row.gate;
+      const float delta = row.delta;
+#pragma unroll
+      for (int j = 0; j < S::kKeys / 8; ++j) {
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; ++c) {
+          probability[i][j][c] *= fmaf(gate, product[i][j][c], -delta);
         }
       }
     }
@@ -68,14 +86,8 @@ __device__ __forceinline__ void store_dq(const RangeProblem<bf16>& p,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first + i * 16 + half * 8 + lane / 4;
-      if (row >= count) continue;
-      bf16* to = p.dq + rows.index(row) * p.head_dim;
-#pragma unroll
-      for (int j = 0; j < S::kHead / 8; ++j) {
-        store_pair(to, p.head_dim, j * 8 + lane % 4 * 2,
-                   make_float2(dq[i][j][2 * half] * p.scale, dq[i][j][2 * half + 1] * p.scale),
-                   p.accumulate_dq);
-      }
+      store_sums<S::kHead>(row < count ? p.dq + rows.index(row) * p.head_dim : nullptr, p.head_dim,
+                           dq[i], half, p.scale, lane, p.accumulate_dq);
     }
   }
 }

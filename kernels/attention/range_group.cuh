@@ -37,28 +37,67 @@ bool has_group_code(Kernel* kernel) {
   return attributes.sharedSizeBytes > 0;
 }
 
+/// Of the running GPU.
+inline int multiprocessor_count() {
+  int device = 0;
+  int count = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
 __device__ __forceinline__ std::uint32_t aligned_tiles(const void* memory) {
   return (shared_address(memory) + kAlignSlack - 1) & ~static_cast<std::uint32_t>(kAlignSlack - 1);
 }
 
-/// Queues rows of x [any, dim] to a tile of slabs, zeros beyond dim, by kGroupThreads threads.
-/// row_of(i) gives the row of x that becomes row i of the tile, negative: zeros.
-template <int kRows, int kDim, class RowOf>
-__device__ __forceinline__ void load_slabs(std::uint32_t to, const bf16* x, std::int32_t dim,
-                                           int thread, int first_row, int rows, RowOf&& row_of) {
-  constexpr int kPieces = kDim / 8;
-  constexpr int kStep = kGroupThreads / kPieces;
-  static_assert(kStep % 8 == 0);
-  const int piece = thread % kPieces;
-  const int row = first_row + thread / kPieces;
-  std::uint32_t place = to + slab_offset<kRows>(row, piece);
-  const bool inside = piece * 8 < dim;
-#pragma unroll 4
-  for (int i = 0; i < rows; i += kStep) {
-    const std::int64_t from = row_of(row + i);
-    const bool valid = from >= 0 && inside;
-    copy_async(place, valid ? x + from * dim + piece * 8 : x, valid);
-    place += kStep * 128;
+// Copies to tiles of slabs by kGroupThreads threads. Addresses advance by additions: the loading
+// warpgroup, which has few registers, would otherwise be what the others wait for.
+
+/// Which pieces of a tile of kDim columns are a thread's: one of every kStep rows.
+template <int kDim>
+struct Lane {
+  static constexpr int kPieces = kDim / 8;
+  static constexpr int kStep = kGroupThreads / kPieces;
+  static_assert(kStep % 8 == 0);  // the swizzle is the same in all of them
+  int row, column;
+
+  __device__ explicit Lane(int thread) : row(thread / kPieces), column(thread % kPieces * 8) {}
+};
+
+/// Queues kCount rows of a tile of kRows, from `first` on. Those at or beyond `count` become zeros,
+/// and so do columns beyond dim. `from` points at the row that becomes row `first`; rows are
+/// `stride` elements apart.
+template <int kRows, int kCount, int kDim>
+__device__ __forceinline__ void load_rows_apart(std::uint32_t to, const bf16* from,
+                                                std::int64_t stride, std::int32_t dim, int thread,
+                                                int first, std::int32_t count) {
+  const Lane<kDim> own(thread);
+  const std::uint32_t place = to + slab_offset<kRows>(first + own.row, own.column / 8);
+  const std::int32_t left = own.column < dim ? count - first - own.row : 0;
+  from += own.row * stride + own.column;
+#pragma unroll
+  for (int i = 0; i < kCount; i += Lane<kDim>::kStep) {
+    copy_async(place + i * 128, from, i < left);
+    from += Lane<kDim>::kStep * stride;
+  }
+}
+
+/// Queues kCount rows of a tile of kRows, from `first` on: rows (token, head of the group) of x, as
+/// far as `count`, then zeros.
+template <int kRows, int kCount, int kDim>
+__device__ __forceinline__ void load_packed_rows(std::uint32_t to, const bf16* x,
+                                                 const RowMap& rows, std::int32_t dim, int thread,
+                                                 int first, std::int32_t count) {
+  const Lane<kDim> own(thread);
+  const std::uint32_t place = to + slab_offset<kRows>(first + own.row, own.column / 8);
+  const std::int32_t left = own.column < dim ? count - first - own.row : 0;
+  const std::int32_t skip = rows.skip() * dim;
+  const bf16* from = x + (rows.base() + first + own.row) * dim + own.column;
+#pragma unroll
+  for (int i = 0; i < kCount; i += Lane<kDim>::kStep) {
+    copy_async(place + i * 128,
+               from + static_cast<std::int64_t>(rows.steps(first + own.row + i)) * skip, i < left);
+    from += Lane<kDim>::kStep * dim;
   }
 }
 

@@ -78,28 +78,40 @@ class RowMap {
   __device__ RowMap(const RangeProblem<T>& p, std::int32_t first, std::int32_t kv_head)
       : token_(first / p.group),
         head_(first - token_ * p.group),
+        group_(p.group),
         skip_(p.heads - p.group),
         // x / group as a product: exact while x * (group - 1) < 2^20.
         reciprocal_(((1U << kShift) + static_cast<std::uint32_t>(p.group) - 1) /
                     static_cast<std::uint32_t>(p.group)),
         base_(static_cast<std::int64_t>(token_) * p.heads + kv_head * p.group + head_) {}
 
+  /// To the map from a later row on.
+  __device__ void advance(std::int32_t offset) {
+    const std::int32_t tokens = steps(offset);
+    token_ += tokens;
+    base_ += static_cast<std::int64_t>(tokens) * skip_ + offset;
+    head_ += offset - tokens * group_;
+  }
+
   __device__ std::int32_t token(std::int32_t offset) const { return token_ + steps(offset); }
   /// Index of the row in [tokens, heads].
   __device__ std::int64_t index(std::int32_t offset) const {
     return base_ + static_cast<std::int64_t>(steps(offset)) * skip_ + offset;
+  }
+  /// The same for many rows at little cost: index(offset) = base() + steps(offset) * skip() +
+  /// offset.
+  __device__ std::int64_t base() const { return base_; }
+  __device__ std::int32_t skip() const { return skip_; }
+  __device__ std::int32_t steps(std::int32_t offset) const {
+    return static_cast<std::int32_t>((static_cast<std::uint32_t>(head_ + offset) * reciprocal_) >>
+                                     kShift);
   }
 
  private:
   static constexpr int kShift = 20;
   static_assert((kMostOffset + kMostGroup) * (kMostGroup - 1) < 1 << kShift);
 
-  __device__ std::int32_t steps(std::int32_t offset) const {
-    return static_cast<std::int32_t>((static_cast<std::uint32_t>(head_ + offset) * reciprocal_) >>
-                                     kShift);
-  }
-
-  std::int32_t token_, head_, skip_;
+  std::int32_t token_, head_, group_, skip_;
   std::uint32_t reciprocal_;
   std::int64_t base_;
 };

@@ -79,22 +79,7 @@ __device__ __forceinline__ void open_gates(RowStats<kRows> (&stats)[kStages],
   for (int stage = 0; stage < kStages; ++stage) stats[stage].gate[threadIdx.x] = 1.0F;
 }
 
-/// A warp's sums to dk or dv, or to a slot.
-template <int kDim>
-__device__ __forceinline__ void store_sums(const float (&sum)[1][kDim / 8][4], float factor,
-                                           bf16* to, std::int64_t stride, std::int32_t dim,
-                                           const bool (&valid)[2], int lane) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (!valid[half]) continue;
-    bf16* row = to + (lane / 4 + half * 8) * stride;
-#pragma unroll
-    for (int j = 0; j < kDim / 8; ++j) {
-      store_pair(row, dim, j * 8 + lane % 4 * 2,
-                 make_float2(sum[0][j][2 * half] * factor, sum[0][j][2 * half + 1] * factor));
-    }
-  }
-}
+/// A warp's sums to a slot.
 template <int kDim>
 __device__ __forceinline__ void store_slot(const float (&sum)[1][kDim / 8][4], float* to,
                                            int stride, int lane) {
@@ -128,17 +113,19 @@ __device__ __forceinline__ void finish_keys(const RangeProblem<bf16>& p, const S
     if constexpr (S::kDv) store_slot<S::kValue>(dv, slot + S::kHead, kWidth, lane);
     return;
   }
-  const std::int32_t key = item.tile * S::kKeys + first;
-  const std::int64_t row = static_cast<std::int64_t>(key) * p.kv_heads + item.kv_head;
-  const bool valid[2] = {key + lane / 4 < p.keys, key + lane / 4 + 8 < p.keys};
-  if constexpr (S::kDk) {
-    store_sums<S::kHead>(dk, p.scale, p.dk + row * p.head_dim,
-                         static_cast<std::int64_t>(p.kv_heads) * p.head_dim, p.head_dim, valid,
-                         lane);
-  }
-  if constexpr (S::kDv) {
-    store_sums<S::kValue>(dv, 1.0F, p.dv + row * p.v_dim,
-                          static_cast<std::int64_t>(p.kv_heads) * p.v_dim, p.v_dim, valid, lane);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int32_t key = item.tile * S::kKeys + first + lane / 4 + half * 8;
+    const bool valid = key < p.keys;
+    const std::int64_t row = static_cast<std::int64_t>(key) * p.kv_heads + item.kv_head;
+    if constexpr (S::kDk) {
+      store_sums<S::kHead>(valid ? p.dk + row * p.head_dim : nullptr, p.head_dim, dk[0], half,
+                           p.scale, lane);
+    }
+    if constexpr (S::kDv) {
+      store_sums<S::kValue>(valid ? p.dv + row * p.v_dim : nullptr, p.v_dim, dv[0], half, 1.0F,
+                            lane);
+    }
   }
 }
 

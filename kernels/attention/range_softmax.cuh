@@ -22,9 +22,11 @@ struct Softmax {
     }
   }
 
-  /// Scores of one tile become probabilities up to the final total; what was summed shrinks where
-  /// a maximum grew.
-  __device__ void take(float (&score)[S::kRowTiles][S::kKeys / 8][4], float scale) {
+  /// Scores of one tile become probabilities up to the final total. True, for the whole warp, where
+  /// a maximum grew: then what was summed so far must be rescaled by `shrink`.
+  __device__ bool weigh(float (&score)[S::kRowTiles][S::kKeys / 8][4], float scale,
+                        float (&shrink)[S::kRowTiles][2]) {
+    bool grew = false;
 #pragma unroll
     for (int i = 0; i < S::kRowTiles; ++i) {
 #pragma unroll
@@ -37,26 +39,30 @@ struct Softmax {
         largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 1));
         largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 2));
         const float grown = fmaxf(most[i][half], largest * scale);
-        if (__any_sync(0xFFFFFFFFU, grown > most[i][half])) {
-          const float shrink = exp2_fast(most[i][half] - grown);
-          most[i][half] = grown;
-          total[i][half] *= shrink;
-#pragma unroll
-          for (int j = 0; j < S::kValue / 8; ++j) {
-            out[i][j][2 * half] *= shrink;
-            out[i][j][2 * half + 1] *= shrink;
-          }
-        }
+        grew = grew || grown > most[i][half];
+        shrink[i][half] = exp2_fast(most[i][half] - grown);
+        most[i][half] = grown;
         float sum = 0.0F;
 #pragma unroll
         for (int j = 0; j < S::kKeys / 8; ++j) {
 #pragma unroll
           for (int c = 2 * half; c < 2 * half + 2; ++c) {
-            score[i][j][c] = exp2_fast(fmaf(score[i][j][c], scale, -most[i][half]));
+            score[i][j][c] = exp2_fast(fmaf(score[i][j][c], scale, -grown));
             sum += score[i][j][c];
           }
         }
-        total[i][half] += sum;
+        total[i][half] = fmaf(total[i][half], shrink[i][half], sum);
+      }
+    }
+    return __any_sync(0xFFFFFFFFU, grew);
+  }
+  __device__ void rescale(const float (&shrink)[S::kRowTiles][2]) {
+#pragma unroll
+    for (int i = 0; i < S::kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < S::kValue / 8; ++j) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) out[i][j][c] *= shrink[i][c / 2];
       }
     }
   }
@@ -100,20 +106,14 @@ __device__ __forceinline__ void store_rows(const RangeProblem<bf16>& p, const So
       total += __shfl_xor_sync(0xFFFFFFFFU, total, 1);
       total += __shfl_xor_sync(0xFFFFFFFFU, total, 2);
       const int row = first + i * 16 + half * 8 + lane / 4;
-      if (row >= count) continue;
-      const std::int64_t index = rows.index(row);
-      if (lane % 4 == 0) {
+      const bool valid = row < count;
+      const std::int64_t index = valid ? rows.index(row) : 0;
+      if (valid && lane % 4 == 0) {
         p.lse[index] = total > 0.0F ? (softmax.most[i][half] + log2f(total)) * kLn2 : -INFINITY;
       }
       if (p.out == nullptr) continue;
-      const float inverse = total > 0.0F ? 1.0F / total : 0.0F;
-      bf16* to = p.out + index * p.v_dim;
-#pragma unroll
-      for (int j = 0; j < S::kValue / 8; ++j) {
-        store_pair(to, p.v_dim, j * 8 + lane % 4 * 2,
-                   make_float2(softmax.out[i][j][2 * half] * inverse,
-                               softmax.out[i][j][2 * half + 1] * inverse));
-      }
+      store_sums<S::kValue>(valid ? p.out + index * p.v_dim : nullptr, p.v_dim, softmax.out[i],
+                            half, total > 0.0F ? 1.0F / total : 0.0F, lane);
     }
   }
 }

@@ -56,22 +56,71 @@ __device__ __forceinline__ void load_tile(std::uint32_t to, const bf16* x, std::
   }
 }
 
-/// Two neighbouring elements of a row, as far as it reaches; added to what is there if `add`.
-__device__ __forceinline__ void store_pair(bf16* row, std::int32_t dim, int column, float2 value,
-                                           bool add = false) {
-  if (column >= dim) return;
-  if (dim % 2 == 0) {
-    auto* to = reinterpret_cast<std::uint32_t*>(row + column);
-    if (add) {
-      const float2 old = unpack(*to);
-      value = make_float2(old.x + value.x, old.y + value.y);
+/// Four words of each of four neighbouring lanes: word i of lane q becomes word q of lane i.
+__device__ __forceinline__ void transpose_quad(std::uint32_t (&v)[4], int lane) {
+#pragma unroll
+  for (int step = 1; step <= 2; ++step) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int low = step == 1 ? 2 * i : i;
+      const int high = low + step;
+      const std::uint32_t other =
+          __shfl_xor_sync(0xFFFFFFFFU, upper ? v[low] : v[high], static_cast<unsigned>(step));
+      if (upper) {
+        v[low] = other;
+      } else {
+        v[high] = other;
+      }
     }
-    *to = pack(value.x, value.y);
+  }
+}
+
+/// What a warp holds of 16 rows (sums of a product), times `factor`, to device memory, half 0 or 1:
+/// `row` is that of the lane (lane / 4 + 8 half), null: not stored. Added to what is there if
+/// `add`. By the whole warp.
+template <int kDim>
+__device__ __forceinline__ void store_sums(bf16* row, std::int32_t dim,
+                                           const float (&sum)[kDim / 8][4], int half, float factor,
+                                           int lane, bool add = false) {
+  if (dim % 8 != 0) {
+    if (row == nullptr) return;
+#pragma unroll
+    for (int j = 0; j < kDim / 8; ++j) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int column = j * 8 + lane % 4 * 2 + c;
+        if (column >= dim) continue;
+        const float old = add ? to_float(row[column]) : 0.0F;
+        row[column] = from_float<bf16>(fmaf(sum[j][2 * half + c], factor, old));
+      }
+    }
     return;
   }
-  row[column] = from_float<bf16>(value.x + (add ? to_float(row[column]) : 0.0F));
-  if (column + 1 < dim) {
-    row[column + 1] = from_float<bf16>(value.y + (add ? to_float(row[column + 1]) : 0.0F));
+#pragma unroll
+  for (int j = 0; j < kDim / 8; j += 4) {
+    // A lane moves the sixteen bytes of the tile of 8 columns that has its number.
+    const int column = j * 8 + lane % 4 * 8;
+    uint4* to = row == nullptr || column >= dim ? nullptr : reinterpret_cast<uint4*>(row + column);
+    std::uint32_t words[4] = {};
+    if (add) {
+      if (to != nullptr) {
+        const uint4 old = *to;
+        words[0] = old.x;
+        words[1] = old.y;
+        words[2] = old.z;
+        words[3] = old.w;
+      }
+      transpose_quad(words, lane);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 old = unpack(words[i]);
+      words[i] = pack(fmaf(sum[j + i][2 * half], factor, old.x),
+                      fmaf(sum[j + i][2 * half + 1], factor, old.y));
+    }
+    transpose_quad(words, lane);
+    if (to != nullptr) *to = make_uint4(words[0], words[1], words[2], words[3]);
   }
 }
 
@@ -127,14 +176,11 @@ __device__ __forceinline__ void multiply_kept(float (&sum)[kTiles][kDim / 8][4],
 struct TileKeys {
   std::int32_t begin, end, all_begin, all_end;
 
-  __device__ TileKeys(const RangeRule& rule, std::int32_t first_token, std::int32_t last_token) {
-    const int2 first = rule.keys_of(first_token);
-    const int2 last = rule.keys_of(last_token);
-    begin = first.x;
-    end = last.y;
-    all_begin = last.x;
-    all_end = first.y;
-  }
+  /// From the keys of its first row and of its last.
+  __device__ TileKeys(int2 first, int2 last)
+      : begin(first.x), end(last.y), all_begin(last.x), all_end(first.y) {}
+  __device__ TileKeys(const RangeRule& rule, std::int32_t first_token, std::int32_t last_token)
+      : TileKeys(rule.keys_of(first_token), rule.keys_of(last_token)) {}
   /// Whether some row does not see one of keys [from, to).
   __device__ bool cut(std::int32_t from, std::int32_t to) const {
     return from < all_begin || to > all_end;

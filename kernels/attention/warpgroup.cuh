@@ -266,6 +266,10 @@ struct Ring {
   __device__ void arrive_full(std::int32_t step) {
     barrier_arrive_after_copies(shared_address(&full[step % kStages]));
   }
+  /// For what a loader stored itself, beside its copies: counts as one more loader.
+  __device__ void arrive_full_now(std::int32_t step) {
+    barrier_arrive(shared_address(&full[step % kStages]));
+  }
   __device__ void arrive_empty(std::int32_t step) {
     barrier_arrive(shared_address(&empty[step % kStages]));
   }
