@@ -57,6 +57,18 @@ void resolve_stages(Draft& draft) {
   base_rate = stages.front().rate;
 }
 
+/// The default length is for a configuration that says nothing, not for "steps:" with its number
+/// forgotten.
+void refuse_emptied_length(const Draft& draft) {
+  for (const char* key : {"train.steps", "train.epochs", "train.tokens"}) {
+    if (draft.places.count(key) == 0) continue;
+    fail_config(
+        fmt::format("{}: {} is null, and no other key tells the length of the run; set one "
+                    "of train.steps, train.epochs and train.tokens",
+                    draft.where(key), key));
+  }
+}
+
 std::string base_key(const std::string& leaf) {
   return leaf == "rate" ? "attention.compress.rate" : "train." + leaf;
 }
@@ -68,6 +80,7 @@ void resolve(Draft& draft) {
   resolve_model(draft);
   resolve_stages(draft);
   if (!config.train.steps && !config.train.epochs && !config.train.tokens) {
+    refuse_emptied_length(draft);
     config.train.steps = kDefaultSteps;
   }
   const std::string dir = config.checkpoint.dir.empty() ? "ckpt" : config.checkpoint.dir;

@@ -254,6 +254,8 @@ void check_run(const Draft& draft) {
   const auto& eos = config.tokenizer.eos_id;
   require(!eos || *eos < config.model.vocab_size, draft, "tokenizer.eos_id",
           fmt::format("is {}; model.vocab_size is {}", eos.value_or(0), config.model.vocab_size));
+  require(!eos || !config.tokenizer.model.empty(), draft, "tokenizer.eos_id",
+          "is set without tokenizer.model, so nothing would read it; set both or neither");
   require(config.eval.sample.prompts.empty() || !config.tokenizer.model.empty(), draft,
           "eval.sample.prompts", "needs tokenizer.model, which is not set");
   require(config.schedule.lr.kind != LrKind::kWsd || config.schedule.lr.decay > 0, draft,

@@ -24,6 +24,13 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Config& config) {
         config.tokenizer.model, tokenizer->vocab_size(), config.model.vocab_size,
         tokenizer->vocab_size()));
   }
+  const std::int64_t eos = config.tokenizer.eos_id.value_or(0);
+  if (eos >= tokenizer->vocab_size()) {
+    fail_config(
+        fmt::format("tokenizer.eos_id is {}, but the tokenizer {} has {} tokens; name one of "
+                    "them, or leave it out for the tokenizer's own",
+                    eos, config.tokenizer.model, tokenizer->vocab_size()));
+  }
   return tokenizer;
 }
 

@@ -77,8 +77,8 @@ std::string Sampler::complete(std::int64_t step, std::int64_t prompt, const Step
   const Tokenizer& tokenizer = *shop_->data.tokenizer;
   std::vector<std::int32_t> tokens =
       tokenizer.encode(config.prompts[static_cast<std::size_t>(prompt)]);
-  if (tokens.empty())
-    tokens.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(tokenizer.eos_id(), 0)));
+  const std::int64_t end = shop_->config.tokenizer.eos_id.value_or(tokenizer.eos_id());
+  if (tokens.empty()) tokens.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(end, 0)));
   if (static_cast<std::int64_t>(tokens.size()) > plan.seq_len) {
     tokens.resize(static_cast<std::size_t>(plan.seq_len));
   }
@@ -90,7 +90,7 @@ std::string Sampler::complete(std::int64_t step, std::int64_t prompt, const Step
                (static_cast<std::uint64_t>(prompt) << 32U) | static_cast<std::uint64_t>(i));
     const std::int32_t id =
         sample_token(logits, config.temperature, config.top_k, uniform_open(bits[0]));
-    if (id == tokenizer.eos_id()) break;
+    if (id == end) break;
     tokens.push_back(id);
   }
   return tokenizer.decode(tokens);

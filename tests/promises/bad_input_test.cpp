@@ -180,6 +180,19 @@ TEST_F(BadInput, MoreMemoryThanTheMachineHasIsRefusedBeforeItIsAllocated) {
                  2, {"the run needs ", "lower train.micro_batch or train.seq_len"});
 }
 
+TEST_F(BadInput, AnEndOfTextThatNothingCouldReadIsRefused) {
+  expect_refused(config_check({"tokenizer={model: null, eos_id: 3}"}), 2,
+                 {"tokenizer.eos_id", "without tokenizer.model", "set both or neither"});
+  expect_refused(data_check({"model.vocab_size=512", "tokenizer.eos_id=320"}), 2,
+                 {"tokenizer.eos_id is 320", "text.model has 320 tokens"});
+}
+
+TEST_F(BadInput, ALengthWithItsNumberForgottenIsRefused) {
+  expect_refused(config_check({"train.steps="}), 2,
+                 {"override 2: train.steps is null", "train.epochs and train.tokens"});
+  EXPECT_EQ(config_check({"train.steps=null", "train.tokens=4K"}).code, 0);
+}
+
 TEST_F(BadInput, AnEmptyShardIsCalledEmpty) {
   spill(folder_ / "empty.bin", "");
   expect_refused(data_check({"data.train=[" + path("empty.bin") + "]"}), 3,

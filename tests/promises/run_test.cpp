@@ -7,7 +7,9 @@
 
 #include "config/parse.h"
 #include "promises/tiny_run.h"
+#include "train/sampler.h"
 #include "train/trainer.h"
+#include "train/workshop.h"
 
 namespace nsa::test {
 namespace {
@@ -81,6 +83,22 @@ TEST_F(TheRun, SamplesArePrintedAndRepeatable) {
   std::smatch found;
   ASSERT_TRUE(std::regex_search(first.out, found, sample)) << first.out;
   EXPECT_NE(second.out.find(found.str()), std::string::npos) << second.out;
+}
+
+TEST_F(TheRun, ASampleStopsAtTheTokenThatTheConfigurationCallsTheEnd) {
+  // Weights of zero give every token the same logit, and of a tie the lower id is taken: 0.
+  const auto sample = [this](const Overrides& overrides) {
+    Overrides all = {"eval.sample={prompts: [the miller], tokens: 3, temperature: 0}"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    const Config config = parse_config((folder_ / "run.yaml").string(), all, nullptr);
+    Workshop shop(config);
+    const Tensor& weights = shop.store.master();
+    shop.backend.device->fill_zero(weights.data(), weights.bytes());
+    shop.store.publish();
+    return Sampler(shop).complete(0, 0, shop.schedule.at(0));
+  };
+  EXPECT_GT(sample({}).size(), std::string("the miller").size());
+  EXPECT_EQ(sample({"tokenizer.eos_id=0"}), "the miller");
 }
 
 TEST_F(TheRun, ANonFiniteLossExitsFiveBeforeTheWeightsAreTouched) {
