@@ -39,12 +39,15 @@ void add_data_keys(std::vector<Key>& keys) {
   data.add("format", &DataConfig::format,
            {.choices = {"auto", "nsa", "llmc", "megatron"}, .later = {"llmq", "jsonl"}},
            "Format of the shards (docs/formats.md). auto: told from the files.");
-  keys.push_back(later_key("data.text_key", {"text"}, "text", "The key of the text in JSONL."));
+  keys.push_back(later_key("data.text_key", {"text"}, "text", "The key of the text in JSONL.",
+                           "text becomes shards beforehand, with nsa_tokenize encode --text-key"));
   data.add("doc_mask", &DataConfig::doc_mask, {},
            "Attention and positions restart at each document.");
   add_separator_keys(keys);
   keys.push_back(later_key("data.on_bad_line", {"error"}, "error or skip",
-                           "What a malformed line of JSONL does."));
+                           "What a malformed line of JSONL does.",
+                           "text becomes shards beforehand, with nsa_tokenize encode "
+                           "--on-bad-line"));
   data.add("on_change", &DataConfig::on_change,
            {.choices = {"error", "restart", "ignore"}, .shared = false},
            "What a resume does when the data are not those of the checkpoint.");
