@@ -176,7 +176,7 @@ Segments cut_rows(const RangeProblem<bf16>& p, const RangeSplit& split) {
       std::max<std::int64_t>((longest + parts - 1) / std::max<std::int64_t>(parts, 1), 1024);
   if (p.rule.range == KeyRange::kWindow || parts < 2 || longest <= rows) return segments;
   segments.rows = static_cast<std::int32_t>(rows);
-  segments.segments = static_cast<std::int32_t>(parts) + 1;
+  segments.segments = static_cast<std::int32_t>((longest + rows - 1) / rows) + 1;
   return segments;
 }
 
