@@ -14,8 +14,32 @@ namespace nsa {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
+constexpr const char* kElsewhere = "--out";
 
 }  // namespace
+
+std::string write_advice(int reason, const std::string& elsewhere) {
+  const auto advice = [reason] {
+    switch (reason) {
+      case ENOSPC:
+      case EDQUOT:
+      case EFBIG:
+        return "make room";
+      case EACCES:
+      case EPERM:
+      case EROFS:
+        return "allow writing there";
+      case ENOTDIR:
+      case EEXIST:
+      case EISDIR:
+      case ELOOP:
+        return "move away what has that name";
+      default:
+        return "check the disk";
+    }
+  };
+  return std::string(std::strerror(reason)) + "; " + advice() + ", or choose another " + elsewhere;
+}
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
@@ -27,7 +51,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path
   }
   error.clear();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) fail_runtime(folder.string() + ": cannot be made: " + error.message());
+  if (error)
+    fail_runtime(folder.string() + ": cannot be made: " + write_advice(error.value(), kElsewhere));
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_writing("cannot be opened for writing");
   buffer_.reserve(kBufferBytes);
@@ -45,7 +70,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail_writing(const char* what) const {
-  fail_runtime(partial_ + ": " + what + ": " + std::strerror(errno));
+  fail_runtime(partial_ + ": " + what + ": " + write_advice(errno, kElsewhere));
 }
 
 void AtomicFile::flush() {

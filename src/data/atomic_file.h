@@ -9,7 +9,8 @@
 namespace nsa {
 
 /// Writes `<path>.partial`, which commit() renames to `path`. Without commit() the partial file is
-/// removed. Every failure throws Error (code 1) that names the file and the reason.
+/// removed. Every failure throws Error (code 1) that names the file, the reason
+/// and what to do.
 class AtomicFile {
  public:
   /// Makes the folders above `path` and replaces a partial file that a killed run left.
@@ -39,5 +40,9 @@ class AtomicFile {
   int fd_ = -1;
   std::vector<char> buffer_;
 };
+
+/// "REASON; what to do about it", for an errno of making or writing a file. `elsewhere`: what names
+/// another place, such as "--out".
+std::string write_advice(int reason, const std::string& elsewhere);
 
 }  // namespace nsa

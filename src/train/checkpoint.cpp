@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "data/atomic_file.h"
 #include "train/durable.h"
 #include "train/version.h"
 
@@ -18,6 +19,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kTensorFile = "rank_00000.bin";
+// What to do about a checkpoint that cannot be used.
+constexpr const char* kAdvice = "; restore it from a copy, or name another one with --resume";
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
 /// Elements of a bucket up to the end of its last parameter: its tail padding is not stored, since
@@ -47,7 +50,9 @@ void fetch(std::ifstream& file, std::int64_t offset, const Tensor& tensor, Devic
   file.seekg(offset);
   for (std::int64_t done = 0; done < tensor.bytes(); done += kPieceBytes) {
     const std::int64_t bytes = std::min(kPieceBytes, tensor.bytes() - done);
-    if (!file.read(piece.data(), bytes)) fail_checkpoint("a checkpoint file ends too early");
+    if (!file.read(piece.data(), bytes))
+      fail_checkpoint(
+          "a checkpoint file ends too early, while it is read; let nothing else write to it");
     device.copy_from_host(static_cast<char*>(tensor.data()) + done, piece.data(), bytes);
   }
 }
@@ -99,13 +104,16 @@ void move_into_place(const fs::path& temporary, const fs::path& target) {
   if (fs::exists(target, error)) {
     fs::remove_all(aside, error);
     fs::rename(target, aside, error);
-    if (error) fail_checkpoint("cannot replace " + target.string() + ": " + error.message());
+    if (error)
+      fail_checkpoint("cannot replace " + target.string() + ": " +
+                      write_advice(error.value(), kRunPlaces));
   }
   fs::rename(temporary, target, error);
   if (error) {
     std::error_code ignored;
     fs::rename(aside, target, ignored);
-    fail_checkpoint("cannot create " + target.string() + ": " + error.message());
+    fail_checkpoint("cannot create " + target.string() + ": " +
+                    write_advice(error.value(), kRunPlaces));
   }
   fs::remove_all(aside, error);
 }
@@ -144,7 +152,9 @@ fs::path save_checkpoint(const fs::path& folder, const RunState& state, const Pa
   std::error_code error;
   fs::remove_all(temporary, error);
   fs::create_directories(temporary, error);
-  if (error) fail_checkpoint("cannot create " + temporary.string() + ": " + error.message());
+  if (error)
+    fail_checkpoint("cannot create " + temporary.string() + ": " +
+                    write_advice(error.value(), kRunPlaces));
   try {
     Manifest manifest = write_tensors(temporary, store, device);
     manifest.library_version = library_version();
@@ -176,7 +186,7 @@ Manifest verify_checkpoint(const fs::path& checkpoint) {
       const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
       if (bytes != file.bytes) {
         fail_checkpoint(
-            fmt::format("{} has {} bytes; the manifest says {}", file.name, bytes, file.bytes));
+            fmt::format("{} has {} bytes, but the manifest says {}", file.name, bytes, file.bytes));
       }
       if (file_checksum(path) != file.checksum) {
         fail_checkpoint(file.name + " does not match the checksum in the manifest");
@@ -184,9 +194,9 @@ Manifest verify_checkpoint(const fs::path& checkpoint) {
     }
     return manifest;
   } catch (const Error& error) {
-    fail_checkpoint(where + error.what());
+    fail_checkpoint(where + error.what() + kAdvice);
   } catch (const fs::filesystem_error& error) {
-    fail_checkpoint(where + error.what());
+    fail_checkpoint(where + error.code().message() + kAdvice);
   }
 }
 
@@ -233,7 +243,7 @@ void load_checkpoint(const fs::path& checkpoint, const Manifest& manifest, Param
     for (const ManifestRange& range : manifest.ranges) {
       if (range.bucket != bucket.name) continue;
       std::ifstream file(checkpoint / range.file, std::ios::binary);
-      if (!file) fail_checkpoint("cannot read " + (checkpoint / range.file).string());
+      if (!file) fail_checkpoint("cannot read " + (checkpoint / range.file).string() + kAdvice);
       const auto part = [&](const Tensor& flat, std::int64_t offset) {
         fetch(file, offset, flat.slice(bucket.begin + range.begin, bucket.begin + range.end),
               device, piece);
@@ -245,7 +255,7 @@ void load_checkpoint(const fs::path& checkpoint, const Manifest& manifest, Param
     }
     if (loaded != used_elements(layout, static_cast<std::int64_t>(i))) {
       fail_checkpoint("checkpoint " + checkpoint.string() + " does not hold all of bucket " +
-                      bucket.name);
+                      bucket.name + kAdvice);
     }
   }
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {

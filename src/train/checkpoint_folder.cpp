@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "core/log.h"
+#include "data/atomic_file.h"
 #include "train/checkpoint.h"
 #include "train/durable.h"
 
@@ -64,7 +65,8 @@ std::optional<ResumePoint> newest_whole(const fs::path& folder) {
 
 ResumePoint named(fs::path path) {
   if (!path.has_filename()) path = path.parent_path();  // "ckpt/step_00000010/"
-  if (!fs::exists(path / "manifest.json") && !list_checkpoints(path).empty()) {
+  std::error_code error;
+  if (!fs::exists(path / "manifest.json", error) && !list_checkpoints(path).empty()) {
     return *newest_whole(path);
   }
   return {.path = path, .manifest = verify_checkpoint(path)};
@@ -96,7 +98,7 @@ void clean_leftovers(const fs::path& folder) {
     if (path.extension() != ".old") continue;
     fs::path target = path;
     target.replace_extension();
-    if (fs::exists(target)) {
+    if (fs::exists(target, error)) {
       remove_or_warn(path);
     } else {
       fs::rename(path, target, error);
@@ -129,7 +131,8 @@ void set_aside_later(const fs::path& folder, std::int64_t step) {
     if (!error) fs::rename(found.path, aside / found.path.filename(), error);
   }
   if (error)
-    fail_checkpoint("cannot move later checkpoints to " + aside.string() + ": " + error.message());
+    fail_checkpoint("cannot move later checkpoints to " + aside.string() + ": " +
+                    write_advice(error.value(), kRunPlaces));
   log::warn(fmt::format("{} checkpoint(s) after step {} moved to {}", later.size(), step,
                         aside.string()));
 }
@@ -137,11 +140,13 @@ void set_aside_later(const fs::path& folder, std::int64_t step) {
 std::optional<ResumePoint> find_resume_point(const CheckpointConfig& config) {
   const fs::path folder = config.dir;
   if (config.resume == "never") {
-    if (fs::exists(folder)) {
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(folder, error))) {
       const fs::path aside = stale_name(folder);
-      std::error_code error;
       fs::rename(folder, aside, error);
-      if (error) fail_checkpoint("cannot move " + folder.string() + ": " + error.message());
+      if (error)
+        fail_checkpoint("cannot move " + folder.string() + ": " +
+                        write_advice(error.value(), kRunPlaces));
       log::info("resume: never; moved " + folder.string() + " to " + aside.string());
     }
     return std::nullopt;
@@ -154,7 +159,8 @@ std::optional<ResumePoint> read_resume_point(const CheckpointConfig& config) {
   if (config.resume != "auto" && config.resume != "must") return named(config.resume);
   std::optional<ResumePoint> point = newest_whole(config.dir);
   if (!point && config.resume == "must") {
-    fail_checkpoint("a checkpoint is needed (resume: must), but there is none in " + config.dir);
+    fail_checkpoint("a checkpoint is needed (resume: must), but there is none in " + config.dir +
+                    "; name another folder with --resume PATH, or start with --resume auto");
   }
   return point;
 }

@@ -12,6 +12,7 @@
 
 #include "core/checksum.h"
 #include "core/error.h"
+#include "data/atomic_file.h"
 
 namespace nsa {
 namespace fs = std::filesystem;
@@ -19,7 +20,7 @@ namespace {
 
 [[noreturn]] void fail_system(const std::string& what, const fs::path& path) {
   const int reason = errno;
-  fail_checkpoint(what + " " + path.string() + ": " + std::strerror(reason));
+  fail_checkpoint(what + " " + path.string() + ": " + write_advice(reason, kRunPlaces));
 }
 
 }  // namespace
@@ -77,6 +78,10 @@ void sync_folder(const fs::path& folder) {
 
 namespace {
 
+[[noreturn]] void fail_unreadable(const fs::path& path) {
+  fail_checkpoint("cannot read " + path.string() + "; check its permissions and the disk");
+}
+
 // Opening a folder succeeds and reading it does not; opening a pipe may wait for ever.
 void check_regular(const fs::path& path) {
   std::error_code error;
@@ -92,28 +97,30 @@ std::string read_file(const fs::path& path) {
   check_regular(path);
   std::ifstream in(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in) fail_checkpoint("cannot read " + path.string());
+  if (!in) fail_unreadable(path);
   return text;
 }
 
 std::uint32_t file_checksum(const fs::path& path) {
   check_regular(path);
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail_checkpoint("cannot read " + path.string());
+  if (!in) fail_unreadable(path);
   std::vector<char> piece(std::size_t{1} << 20U);
   std::uint32_t checksum = 0;
   while (in) {
     in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
     checksum = crc32(checksum, piece.data(), in.gcount());
   }
-  if (in.bad()) fail_checkpoint("cannot read " + path.string());
+  if (in.bad()) fail_unreadable(path);
   return checksum;
 }
 
 void make_writable_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) fail_checkpoint("cannot create folder " + folder.string() + ": " + error.message());
+  if (error)
+    fail_checkpoint("cannot create folder " + folder.string() + ": " +
+                    write_advice(error.value(), kRunPlaces));
   const fs::path probe = folder / ".writable";
   const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) fail_system("cannot write in folder", folder);
@@ -132,7 +139,8 @@ fs::path stale_name(const fs::path& path) {
   for (std::int64_t n = 1;; ++n) {
     fs::path name = path.parent_path() / (path.stem().string() + ".stale-" + std::to_string(n) +
                                           path.extension().string());
-    if (!fs::exists(fs::symlink_status(name))) return name;
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(name, error))) return name;
   }
 }
 

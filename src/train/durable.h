@@ -8,8 +8,11 @@
 
 namespace nsa {
 
+/// What names another place for the files of a run, for write_advice (data/atomic_file.h).
+inline constexpr const char* kRunPlaces = "run.out_dir or checkpoint.dir";
+
 /// Writes one file from front to back and keeps its size and CRC-32. Every failure throws Error
-/// (code 4) with the path and the system's reason.
+/// (code 4) with the path, the system's reason and what to do.
 class DurableFile {
  public:
   explicit DurableFile(const std::filesystem::path& path);

@@ -29,7 +29,10 @@ std::optional<Validation> Evaluator::evaluate(std::int64_t step, const StepPlan&
     valid += batch.targets_valid;
   }
   const LossSums sums = shop_->model.take_loss_sums();
-  if (valid == 0) fail_data("the validation tokens have no target that is not masked");
+  if (valid == 0)
+    fail_data(
+        "the validation tokens have no target that is not masked; name longer documents in "
+        "data.val, or raise eval.tokens");
   return Validation{
       .step = step, .loss = sums.cross_entropy / static_cast<double>(valid), .tokens = valid};
 }

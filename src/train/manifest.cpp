@@ -179,7 +179,7 @@ Manifest parse_manifest(const std::string& text) {
     const auto format = whole<std::int64_t>(json.at("format"), "format");
     if (format != Manifest::kFormat) {
       fail_checkpoint("manifest.json has format " + std::to_string(format) +
-                      "; this version reads format " + std::to_string(Manifest::kFormat));
+                      ", and this version reads format " + std::to_string(Manifest::kFormat));
     }
     const auto stored = whole<std::uint32_t>(json.at(kChecksumKey), kChecksumKey);
     json.erase(kChecksumKey);

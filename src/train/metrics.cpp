@@ -17,6 +17,7 @@
 #include "config/parse.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "data/atomic_file.h"
 #include "train/durable.h"
 
 namespace nsa {
@@ -115,11 +116,15 @@ MetricsFile::MetricsFile(fs::path path, std::optional<std::int64_t> resumed_step
       cut_after(path_, *resumed_step);
     } else {
       fs::rename(path_, stale_name(path_), error);
-      if (error) fail_checkpoint("cannot move " + path_.string() + ": " + error.message());
+      if (error)
+        fail_checkpoint("cannot move " + path_.string() + ": " +
+                        write_advice(error.value(), "log.metrics"));
     }
   }
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file_ < 0) fail_checkpoint("cannot write " + path_.string() + ": " + std::strerror(errno));
+  if (file_ < 0) {
+    fail_checkpoint("cannot write " + path_.string() + ": " + write_advice(errno, "log.metrics"));
+  }
 }
 
 MetricsFile::~MetricsFile() {

@@ -76,12 +76,15 @@ ExitCode evaluate_checkpoint(const Config& config, const std::string& checkpoint
 
 ExitCode verify_checkpoints(const std::string& folder) {
   std::vector<fs::path> paths;
-  if (fs::exists(fs::path(folder) / "manifest.json")) {
+  std::error_code unreadable;
+  if (fs::exists(fs::path(folder) / "manifest.json", unreadable)) {
     paths.emplace_back(folder);
   } else {
     for (const FoundCheckpoint& found : list_checkpoints(folder)) paths.push_back(found.path);
   }
-  if (paths.empty()) fail_checkpoint("there is no checkpoint in " + folder);
+  if (paths.empty())
+    fail_checkpoint("there is no checkpoint in " + folder +
+                    "; name a checkpoint, or the folder that holds some");
   std::int64_t damaged = 0;
   for (const fs::path& path : paths) {
     try {
@@ -94,7 +97,9 @@ ExitCode verify_checkpoints(const std::string& folder) {
     }
   }
   if (damaged > 0) {
-    fail_checkpoint(fmt::format("{} of {} checkpoints are damaged", damaged, paths.size()));
+    fail_checkpoint(
+        fmt::format("{} of {} checkpoints are damaged; restore them from copies, or remove them",
+                    damaged, paths.size()));
   }
   return ExitCode::kDone;
 }

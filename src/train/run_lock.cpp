@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <string>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "data/atomic_file.h"
 
 namespace nsa {
 namespace {
@@ -33,7 +33,9 @@ std::string this_process() {
 RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
   const std::filesystem::path path = folder / "lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (file_ < 0) fail_checkpoint("cannot create " + path.string() + ": " + std::strerror(errno));
+  if (file_ < 0) {
+    fail_checkpoint("cannot create " + path.string() + ": " + write_advice(errno, "run.out_dir"));
+  }
   const auto give_up = std::chrono::steady_clock::now() + patience;
   while (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     if (std::chrono::steady_clock::now() >= give_up) {

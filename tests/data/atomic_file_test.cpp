@@ -1,5 +1,6 @@
 #include "data/atomic_file.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "support/errors.h"
@@ -67,6 +68,18 @@ TEST(AtomicFile, NamesTheFolderItCannotMake) {
   folder.write("a", "a file, not a folder");
   expect_error(ExitCode::kRuntime, {folder.file("a/b")},
                [&] { const AtomicFile file(folder.file("a/b/c")); });
+}
+
+TEST(WriteAdvice, TellsTheReasonAndWhatToDo) {
+  const auto holds = [](int reason, const std::string& part) {
+    const std::string text = write_advice(reason, "--out");
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+    EXPECT_TRUE(text.ends_with(", or choose another --out")) << text;
+  };
+  holds(ENOSPC, "No space left on device; make room");
+  holds(EROFS, "Read-only file system; allow writing there");
+  holds(ENOTDIR, "Not a directory; move away what has that name");
+  holds(EIO, "error; check the disk");
 }
 
 }  // namespace

@@ -193,6 +193,69 @@ TEST_F(BadInput, ALengthWithItsNumberForgottenIsRefused) {
   EXPECT_EQ(config_check({"train.steps=null", "train.tokens=4K"}).code, 0);
 }
 
+TEST_F(BadInput, AFolderThatCannotBeMadeIsToldWithWhatToDo) {
+  spill(folder_ / "taken", "");
+  expect_refused(
+      run_program(
+          {kTrain, "--config", path("run.yaml"), "--override", "run.out_dir=" + path("taken/run")}),
+      4, {"cannot create folder", "move away what has that name, or choose another run.out_dir"});
+  expect_refused(train("run", {"checkpoint.dir=" + path("taken/ckpt")}), 4,
+                 {"cannot create folder", "or choose another run.out_dir or checkpoint.dir"});
+  expect_refused(train("run", {"log.metrics=" + path("taken/metrics.jsonl")}), 4,
+                 {"cannot write", "or choose another log.metrics"});
+  expect_refused(run_program({kTokenize, "encode", "--model", path("text.model"), "--in",
+                              path("text.jsonl"), "--out", path("taken/")}),
+                 1, {"cannot be made", "or choose another --out"});
+}
+
+TEST_F(BadInput, ACheckpointThatIsALinkToItselfOrMissingExitsFour) {
+  std::filesystem::create_symlink("loop", folder_ / "loop");
+  expect_refused(train("run", {}, {}, {"--resume", path("loop")}), 4,
+                 {"loop: ", "Too many levels of symbolic links", "--resume"});
+  expect_refused(train("run", {"checkpoint.dir=" + path("loop")}), 4,
+                 {"cannot create folder", "loop", "move away what has that name"});
+  expect_refused(train("run", {"run.out_dir=" + path("loop")}), 4, {"cannot create folder"});
+  expect_refused(train("run", {}, {}, {"--verify-ckpt", path("loop")}), 4,
+                 {"there is no checkpoint in", "name a checkpoint, or the folder"});
+  expect_refused(train("run", {}, {}, {"--resume", path("nowhere")}), 4,
+                 {"there is no such folder", "name another one with --resume"});
+  expect_refused(train("run", {}, {}, {"--resume", "must"}), 4,
+                 {"there is none in", "--resume PATH"});
+}
+
+TEST_F(BadInput, EachDamageOfACheckpointIsToldWithWhatToDo) {
+  ASSERT_EQ(train("run", {"train.steps=2"}).code, 0);
+  const std::filesystem::path checkpoint = out("run") / "ckpt/step_00000002";
+  const auto expect_damage = [&](const std::string& name, const std::string& bytes,
+                                 const std::string& told) {
+    const std::string good = slurp(checkpoint / name);
+    spill(checkpoint / name, bytes);
+    for (const Parts& more : {Parts{"--resume", checkpoint.string()}, Parts{"--eval-only"}}) {
+      const Outcome run = train("run", {"train.steps=2"}, {}, more);
+      EXPECT_EQ(run.code, 4) << run.err;
+      EXPECT_NE(run.err.find(name + told), std::string::npos) << told << ": " << run.err;
+      EXPECT_NE(run.err.find("; restore it from a copy, or name another one with --resume"),
+                std::string::npos)
+          << run.err;
+    }
+    EXPECT_EQ(slurp(checkpoint / name), bytes);
+    spill(checkpoint / name, good);
+  };
+  for (const char* name : {"rank_00000.bin", "config.resolved.yaml"}) {
+    std::string bytes = slurp(checkpoint / name);
+    expect_damage(name, "", " has 0 bytes, but the manifest says ");
+    expect_damage(name, bytes.substr(0, bytes.size() - 1), " has ");
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    expect_damage(name, bytes, " does not match the checksum in the manifest");
+  }
+  std::string manifest = slurp(checkpoint / "manifest.json");
+  expect_damage("manifest.json", "", " is not readable");
+  expect_damage("manifest.json", manifest.substr(0, manifest.size() / 2), " is not readable");
+  manifest[manifest.find("\"step\": 2") + 8] = '3';
+  expect_damage("manifest.json", manifest, " does not match its own checksum");
+  EXPECT_EQ(train("run", {"train.steps=2"}).code, 0);
+}
+
 TEST_F(BadInput, AnEmptyShardIsCalledEmpty) {
   spill(folder_ / "empty.bin", "");
   expect_refused(data_check({"data.train=[" + path("empty.bin") + "]"}), 3,

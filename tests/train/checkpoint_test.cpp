@@ -107,7 +107,7 @@ TEST_F(DamagedCheckpoint, OneFlippedBitIsFound) {
 
 TEST_F(DamagedCheckpoint, ATruncatedFileIsFound) {
   fs::resize_file(path_ / "rank_00000.bin", fs::file_size(path_ / "rank_00000.bin") - 1);
-  expect_refused("bytes; the manifest says");
+  expect_refused("bytes, but the manifest says");
 }
 
 TEST_F(DamagedCheckpoint, AnEmptyFileIsFound) {
