@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
 #include "promises/tiny_run.h"
 
 namespace nsa::test {
@@ -254,6 +256,77 @@ TEST_F(BadInput, EachDamageOfACheckpointIsToldWithWhatToDo) {
   manifest[manifest.find("\"step\": 2") + 8] = '3';
   expect_damage("manifest.json", manifest, " does not match its own checksum");
   EXPECT_EQ(train("run", {"train.steps=2"}).code, 0);
+}
+
+TEST_F(BadInput, AMissingPartOfACheckpointIsNamed) {
+  ASSERT_EQ(train("run", {"train.steps=2"}).code, 0);
+  const std::filesystem::path checkpoint = out("run") / "ckpt/step_00000002";
+  for (const std::string name : {"rank_00000.bin", "config.resolved.yaml", "manifest.json"}) {
+    std::filesystem::rename(checkpoint / name, folder_ / "aside");
+    expect_refused(train("run", {}, {}, {"--resume", checkpoint.string()}), 4,
+                   {"step_00000002: " + name + " is missing", "restore it from a copy"});
+    std::filesystem::rename(folder_ / "aside", checkpoint / name);
+  }
+}
+
+TEST_F(BadInput, TextComesThroughWhateverItsLinesHold) {
+  using namespace std::string_literals;
+  const std::string separator = "\xE2\x80\xA8";  // U+2028
+  spill(folder_ / "odd.jsonl", "\xEF\xBB\xBF{\"text\": \"the miller\"}\r\n"s + "{\"text\": \"the" +
+                                   separator + "fox\"}\n" + "\r\n{\"text\": \"\"}\n" +
+                                   "{\"text\": \"a\\u0000b\"}\n" + "{\"text\": \"at \xFF" +
+                                   "dawn\"}");
+  const Outcome run = encode(path("odd.jsonl"));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("4 documents"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("2 empty"), std::string::npos) << run.out;
+  const Tokenizer tokenizer(path("text.model"));
+  const TokenDataset data({path("new_00000.bin")});
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(data.tokens()));
+  data.read(0, ids);
+  std::vector<std::string> texts(1);
+  std::vector<std::int32_t> document;
+  for (const std::int32_t id : ids) {
+    if (id != tokenizer.eos_id()) {
+      document.push_back(id);
+      continue;
+    }
+    texts.back() = tokenizer.decode(document);
+    texts.emplace_back();
+    document.clear();
+  }
+  EXPECT_EQ(texts, (Parts{"the miller", "the" + separator + "fox", "a\0b"s,
+                          "at \xEF\xBF\xBD" + "dawn"s, ""}));
+}
+
+TEST_F(BadInput, BadLinesAreToldWithTheirNumberAndLoseNothing) {
+  spill(folder_ / "new_00000.bin", "of an earlier run");
+  const auto expect_line = [this](const std::string& line, const std::string& told) {
+    spill(folder_ / "odd.jsonl", "{\"text\": \"the miller\"}\n" + line + "\n{\"text\": \"a\"}\n");
+    expect_refused(encode(path("odd.jsonl")), 3, {"odd.jsonl:2: " + told, "--on-bad-line skip"});
+    EXPECT_EQ(slurp(path("new_00000.bin")), "of an earlier run");
+    EXPECT_FALSE(std::filesystem::exists(path("new_00000.bin.partial")));
+    const Outcome skipped = encode(path("odd.jsonl"), {"--on-bad-line", "skip"});
+    EXPECT_EQ(skipped.code, 0) << skipped.err;
+    EXPECT_NE(skipped.out.find("2 documents"), std::string::npos) << skipped.out;
+    EXPECT_NE(skipped.out.find("1 bad lines"), std::string::npos) << skipped.out;
+    spill(folder_ / "new_00000.bin", "of an earlier run");
+  };
+  expect_line("{\"text\": \"cut", "is not valid JSON");
+  expect_line(R"({"text": "a"} {"text": "b"})", "is not valid JSON");
+  expect_line(std::string("{\"text\": \"a\0b\"}", 15), "is not valid JSON");
+  expect_line(R"(["text"])", "is a JSON array, wanted an object");
+  expect_line(R"({"body": "x"})", R"(has no key "text" (its keys: body)");
+  expect_line(R"({"text": 5})", "holds a number");
+  expect_line(R"({"text": null})", "holds a null");
+}
+
+TEST_F(BadInput, TextWithoutAnyTokenWritesNothing) {
+  for (const char* text : {"", "\n\n", "{\"text\": \"\"}\n"}) {
+    spill(folder_ / "odd.jsonl", text);
+    expect_refused(encode(path("odd.jsonl")), 3, {"gave no token", "nothing was written"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("new_00000.bin")));
 }
 
 TEST_F(BadInput, AnEmptyShardIsCalledEmpty) {
