@@ -103,7 +103,11 @@ void refuse_empty_name(const Value& item, const Rules& rules) {
 template <class T>
 void read_list(const Value& value, const Rules& rules, std::vector<T>& out) {
   out.clear();
-  if (value.kind == Value::Kind::kNull) return;
+  if (value.kind == Value::Kind::kNull) {
+    // Of words that were forgotten behind the key it would silently choose none.
+    if (rules.choices.empty()) return;
+    refuse(value, rules, "a list of " + join_or(rules.choices) + "; [] chooses none");
+  }
   if (value.kind == Value::Kind::kMap) refuse(value, rules, "a list such as [a, b]");
   if (value.kind == Value::Kind::kScalar) {
     refuse_empty_name(value, rules);

@@ -40,7 +40,7 @@ void read_value(const Value& value, const Rules& rules, double& out);
 void read_value(const Value& value, const Rules& rules, bool& out);
 /// Null is the empty string where rules.none is "null" and there are no choices.
 void read_value(const Value& value, const Rules& rules, std::string& out);
-/// One value is a list of one, null is the empty list.
+/// One value is a list of one; null is the empty list, but not of words to choose from.
 void read_value(const Value& value, const Rules& rules, std::vector<std::string>& out);
 void read_value(const Value& value, const Rules& rules, std::vector<std::int64_t>& out);
 /// Steps, or tokens when written with a suffix.

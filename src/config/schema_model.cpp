@@ -28,7 +28,7 @@ void add_branches(std::vector<Key>& keys) {
                     .choices = {kBranchNames.begin(), kBranchNames.end()}};
   const auto read = [](Draft& draft, const Value& value, const Rules& named) {
     std::vector<std::string> words;
-    read_value(value, named, words);
+    if (value.kind != Value::Kind::kNull) read_value(value, named, words);
     if (words.empty()) refuse(value, named, "a list of at least one branch");
     std::array<bool, 3> flags{};
     for (const std::string& word : words) {

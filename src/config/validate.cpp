@@ -244,7 +244,8 @@ bool is_device(const std::string& device) {
 void check_run(const Draft& draft) {
   const Config& config = draft.config;
   require(is_device(config.run.device), draft, "run.device",
-          "is " + config.run.device + "; it must be auto, cpu, cuda or cuda:N");
+          "is " + (config.run.device.empty() ? "empty" : config.run.device) +
+              "; it must be auto, cpu, cuda or cuda:N");
   require(!config.run.out_dir.empty(), draft, "run.out_dir", "is empty; it must be a folder");
   require(!config.log.metrics.empty(), draft, "log.metrics", "is empty; it must be a file name");
   require(!config.checkpoint.resume.empty(), draft, "checkpoint.resume",

@@ -189,6 +189,15 @@ TEST_F(BadInput, AnEndOfTextThatNothingCouldReadIsRefused) {
                  {"tokenizer.eos_id is 320", "text.model has 320 tokens"});
 }
 
+TEST_F(BadInput, NullWhereAValueIsNeededIsRefused) {
+  expect_refused(config_check({"signals.stop="}), 2,
+                 {"signals.stop is null", "a list of TERM, INT", "[] chooses none"});
+  EXPECT_EQ(config_check({"signals.stop=[]"}).code, 0);
+  expect_refused(config_check({"attention.branches="}), 2,
+                 {"attention.branches is null", "at least one branch"});
+  expect_refused(config_check({"run.device="}), 2, {"run.device is empty", "auto, cpu, cuda"});
+}
+
 TEST_F(BadInput, ALengthWithItsNumberForgottenIsRefused) {
   expect_refused(config_check({"train.steps="}), 2,
                  {"override 2: train.steps is null", "train.epochs and train.tokens"});
