@@ -14,11 +14,12 @@ constexpr std::int64_t kIdBytes = sizeof(std::int32_t);
 }  // namespace
 
 BatchBuilder::BatchBuilder(const TokenDataset& data, Device& device, std::int64_t max_rows,
-                           bool doc_mask)
+                           bool doc_mask, std::int64_t vocab_size)
     : data_(&data),
       device_(&device),
       max_rows_(max_rows),
       doc_mask_(doc_mask),
+      vocab_size_(vocab_size),
       device_tokens_(device, max_rows * kIdBytes),
       device_targets_(device, max_rows * kIdBytes),
       device_bounds_(device, (max_rows + 1) * kIdBytes) {
@@ -41,6 +42,12 @@ void BatchBuilder::start() {
   bounds_.assign(1, 0);
 }
 
+void BatchBuilder::check_ids(std::span<const std::int32_t> ids, std::int64_t position) const {
+  const auto outside = std::find_if(
+      ids.begin(), ids.end(), [this](std::int32_t id) { return id < 0 || id >= vocab_size_; });
+  if (outside != ids.end()) data_->fail_id(position + (outside - ids.begin()), vocab_size_);
+}
+
 void BatchBuilder::add(std::int64_t position, std::int64_t length) {
   check(length > 0 && rows_ + length <= max_rows_, "BatchBuilder: more rows than max_rows");
   const std::span<std::int32_t> inputs(tokens_.data() + rows_, static_cast<std::size_t>(length));
@@ -48,6 +55,8 @@ void BatchBuilder::add(std::int64_t position, std::int64_t length) {
   data_->read(position, inputs);
   std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
   data_->read(position + length, targets.last(1));
+  check_ids(inputs, position);
+  check_ids(targets.last(1), position + length);
   if (doc_mask_) {
     starts_.clear();
     data_->document_starts(position, position + length + 1, starts_);

@@ -21,24 +21,27 @@ std::int64_t count_pages(const TokenDataset& data, std::int64_t page) {
 }
 
 std::int64_t count_targets(const TokenDataset& data, std::int64_t limit) {
-  if (data.tokens() < 2) {
-    fail_data(
-        fmt::format("{}: has {} tokens, and evaluation needs at least 2 (one input and one target);"
-                    " add validation text",
-                    data.describe(), data.tokens()));
-  }
+  check_one_target(data);
   check(limit > 0, "SequentialLoader: limit must be positive");
   return std::min(limit, data.tokens() - 1);
 }
 
 }  // namespace
 
+void check_one_target(const TokenDataset& data) {
+  if (data.tokens() >= 2) return;
+  fail_data(
+      fmt::format("{}: has {} tokens, and evaluation needs at least 2 (one input and one target); "
+                  "name more validation text in data.val, or none",
+                  data.describe(), data.tokens()));
+}
+
 Loader::Loader(const TokenDataset& data, const LoaderOptions& options, Device& device)
     : data_(&data),
       options_(options),
       pages_(count_pages(data, options.page)),
       order_(pages_, options.seed, options.shuffle),
-      builder_(data, device, options.max_rows, options.doc_mask) {}
+      builder_(data, device, options.max_rows, options.doc_mask, options.vocab_size) {}
 
 std::int64_t Loader::tail_tokens() const {
   return data_->tokens() - epoch_tokens();
@@ -90,7 +93,7 @@ SequentialLoader::SequentialLoader(const TokenDataset& data, const LoaderOptions
                                    Device& device, std::int64_t limit)
     : targets_total_(count_targets(data, limit)),
       seq_len_(options.page),
-      builder_(data, device, options.max_rows, options.doc_mask) {
+      builder_(data, device, options.max_rows, options.doc_mask, options.vocab_size) {
   check(seq_len_ > 0, "SequentialLoader: page must be positive");
 }
 

@@ -25,8 +25,12 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;
   bool doc_mask = false;
-  std::int64_t max_rows = 0;  ///< tokens of the largest micro-batch
+  std::int64_t max_rows = 0;         ///< tokens of the largest micro-batch
+  std::int64_t vocab_size = kAnyId;  ///< an id outside it is a data error when it is served
 };
+
+/// Throws Error (code 3) where `data` has not one input and one target for an evaluation.
+void check_one_target(const TokenDataset& data);
 
 /// Page i is inputs [i * page, (i + 1) * page) with targets one further; an epoch is
 /// (tokens - 1) / page pages, permuted by (seed, epoch). A stage with a shorter seq_len cuts a page

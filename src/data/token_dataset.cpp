@@ -85,6 +85,19 @@ std::vector<std::string> list_files(const std::vector<std::string>& patterns) {
   return paths;
 }
 
+/// Programs choose the width of a token by the vocabulary: another width tells another tokenizer,
+/// also where a format does not name its tokenizer.
+template <class Shards>
+void refuse_other_width(const Shards& shards, const TokenShard& shard) {
+  for (const auto& other : shards) {
+    if (other->format != shard.format || other->id_bytes == shard.id_bytes) continue;
+    fail_data(
+        fmt::format("{} has tokens of {} bytes and {} of {}, so they are of different "
+                    "vocabularies; encode all text of one data set with one tokenizer",
+                    other->path, other->id_bytes, shard.path, shard.id_bytes));
+  }
+}
+
 }  // namespace
 
 TokenDataset::TokenDataset(const std::vector<std::string>& patterns, const DatasetOptions& options)
@@ -99,6 +112,7 @@ TokenDataset::TokenDataset(const std::vector<std::string>& patterns, const Datas
                       "one data set with one tokenizer",
                       shards_.front()->path, shards_.front()->tokenizer, path, shard->tokenizer));
     }
+    refuse_other_width(shards_, *shard);
     position = shard->end();
     shards_.push_back(std::move(shard));
   }
@@ -174,6 +188,11 @@ void TokenDataset::document_starts(std::int64_t begin, std::int64_t end,
     }
     at = shard.end();
   }
+}
+
+void TokenDataset::fail_id(std::int64_t position, std::int64_t vocab_size) const {
+  const Shard& shard = shard_of(position);
+  fail_id_outside(shard, position - shard.begin, vocab_size);
 }
 
 /// The starts that separators in the shard tell, in (begin, end), which may lie in the next shard.

@@ -71,6 +71,8 @@ class TokenDataset {
   void read(std::int64_t begin, std::span<std::int32_t> out) const;
   /// Appends the positions in (begin, end) at which a document starts, ascending, minus `begin`.
   void document_starts(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) const;
+  /// Throws Error (code 3) for the id at `position`, which is not in [0, vocab_size).
+  [[noreturn]] void fail_id(std::int64_t position, std::int64_t vocab_size) const;
 
   /// Reads every token once. Throws Error (code 3) with file, offset and id for an id that is not
   /// in [0, vocab_size).

@@ -128,17 +128,25 @@ bool scan_stretch(const ScannedShard& from, std::int64_t vocab_size, Stretch& st
   }
 }
 
+}  // namespace
+
+void fail_id_outside(const TokenShard& shard, std::int64_t position, std::int64_t vocab_size) {
+  fail_data(fmt::format(
+      "{}: token {} (at byte {}) is id {}, outside the vocabulary of {} tokens; "
+      "set model.vocab_size to at least the tokenizer's, or encode the text with "
+      "the right tokenizer",
+      shard.path, position, shard.byte_offset(position), shard.id(position), vocab_size));
+}
+
+namespace {
+
 [[noreturn]] void fail_first_id(const TokenShard& shard, const Stretch& stretch,
                                 std::int64_t vocab_size) {
   std::int64_t position = stretch.begin;
   const auto is_outside = [&](std::int64_t id) { return id < 0 || id >= vocab_size; };
   while (position < stretch.end && !is_outside(shard.id(position))) ++position;
   check(position < stretch.end, "scan_tokens: no id outside the vocabulary");
-  fail_data(fmt::format(
-      "{}: token {} (at byte {}) is id {}, outside the vocabulary of {} tokens; "
-      "set model.vocab_size to at least the tokenizer's, or encode the text with "
-      "the right tokenizer",
-      shard.path, position, shard.byte_offset(position), shard.id(position), vocab_size));
+  fail_id_outside(shard, position, vocab_size);
 }
 
 /// Nats per token. Whole counts are added first, so the number of workers changes no bit of it.

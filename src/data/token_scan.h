@@ -26,6 +26,10 @@ struct TokenScan {
 /// id for the first id that is not in [0, vocab_size), vocab_size > 0.
 TokenScan scan_tokens(std::span<const ScannedShard> shards, std::int64_t vocab_size);
 
+/// That Error, for the id at `position` of the shard.
+[[noreturn]] void fail_id_outside(const TokenShard& shard, std::int64_t position,
+                                  std::int64_t vocab_size);
+
 /// The lengths of documents, in tokens.
 struct DocumentLengths {
   std::int64_t shortest = 0;

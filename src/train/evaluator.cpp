@@ -11,7 +11,8 @@ Evaluator::Evaluator(Workshop& shop)
                             .seed = shop.config.run.seed,
                             .shuffle = false,
                             .doc_mask = shop.config.data.doc_mask,
-                            .max_rows = shop.largest_rows()},
+                            .max_rows = shop.largest_rows(),
+                            .vocab_size = shop.config.model.vocab_size},
               *shop.backend.device, shop.config.eval.tokens) {}
 
 std::optional<Validation> Evaluator::evaluate(std::int64_t step, const StepPlan& plan,

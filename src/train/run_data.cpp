@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "core/log.h"
+#include "data/loader.h"
 
 namespace nsa {
 namespace {
@@ -40,6 +41,17 @@ void check_vocabulary(const TokenDataset& data, const char* key, const ModelConf
       "the shards of {} were made with a vocabulary of {}, more than model.vocab_size = {}; raise "
       "model.vocab_size to at least {}",
       key, data.vocab_size(), model.vocab_size, data.vocab_size()));
+}
+
+/// A loss over the tokens of another tokenizer tells nothing.
+void check_same_tokenizer(const TokenDataset& train, const TokenDataset& val) {
+  if (train.tokenizer() == 0 || val.tokenizer() == 0 || train.tokenizer() == val.tokenizer()) {
+    return;
+  }
+  fail_data(
+      fmt::format("data.train ({}) was made with tokenizer {:08x} and data.val ({}) with {:08x}; "
+                  "encode both with one tokenizer",
+                  train.describe(), train.tokenizer(), val.describe(), val.tokenizer()));
 }
 
 DatasetOptions dataset_options(const Config& config) {
@@ -79,6 +91,8 @@ RunData open_data(const Config& config) {
   check_vocabulary(data.train, "data.train", config.model);
   if (!config.data.val.empty()) {
     data.val.emplace(config.data.val, options);
+    check_one_target(*data.val);
+    check_same_tokenizer(data.train, *data.val);
     check_vocabulary(*data.val, "data.val", config.model);
     // Read even where check_tokens is off: the entropy that the loss is held against comes from it.
     data.val_found = data.val->check_tokens(config.model.vocab_size);

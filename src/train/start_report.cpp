@@ -100,8 +100,10 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::vector<std::string> start_report(const Workshop& shop) {
-  std::vector<std::string> lines = {"nsa_train " + full_version(), device_line(shop),
-                                    model_line(shop)};
+  std::vector<std::string> lines = {
+      "nsa_train " + full_version(),
+      fmt::format("run       {}, writes to {}", shop.config.run.name, shop.config.run.out_dir),
+      device_line(shop), model_line(shop)};
   const auto append = [&lines](const std::vector<std::string>& more) {
     lines.insert(lines.end(), more.begin(), more.end());
   };

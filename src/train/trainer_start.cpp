@@ -24,7 +24,8 @@ LoaderOptions loader_options(const Workshop& shop, std::int64_t page) {
           .seed = shop.config.run.seed,
           .shuffle = shop.config.data.shuffle,
           .doc_mask = shop.config.data.doc_mask,
-          .max_rows = shop.largest_rows()};
+          .max_rows = shop.largest_rows(),
+          .vocab_size = shop.config.model.vocab_size};
 }
 
 const fs::path& writable(const fs::path& folder) {

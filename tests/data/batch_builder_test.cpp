@@ -88,6 +88,17 @@ TEST_F(FourDocuments, MoreRowsThanPlannedAreRefused) {
   EXPECT_THROW(builder.add(8, 1), Error);
 }
 
+TEST_F(FourDocuments, AnIdOutsideTheVocabularyIsADataErrorAsInputAndAsTarget) {
+  BatchBuilder builder(*data_, *device_, 8, false, 12);
+  builder.start();
+  builder.add(4, 7);  // the last target is 11
+  for (const std::int64_t position : {11, 12}) {
+    builder.start();
+    expect_error(ExitCode::kData, {folder_.file("a.bin"), "token 12 (at byte 88) is id 12"},
+                 [&] { builder.add(position, 1); });
+  }
+}
+
 TEST(BatchBuilder, TakesADocumentARow) {
   const TempFolder folder;
   std::vector<Ids> documents;

@@ -73,6 +73,13 @@ TEST_F(TheRun, ValidationLossDoesNotDependOnTheMicroBatch) {
               number_after(metrics("single"), "\"val_loss\":"), 1e-4);
 }
 
+TEST_F(TheRun, TheReportNamesTheRunAndItsFolder) {
+  const Outcome outcome = train("run", {"run.name=second try", "run.stop_after=1"});
+  EXPECT_NE(outcome.out.find("run       second try, writes to " + out("run").string()),
+            std::string::npos)
+      << outcome.out;
+}
+
 TEST_F(TheRun, SamplesArePrintedAndRepeatable) {
   const Overrides sampling = {"train.steps=20",
                               "eval.sample={prompts: [the miller], tokens: 12, temperature: 0.8}"};
