@@ -34,13 +34,22 @@ struct Arguments {
   std::vector<std::string> not_built;  ///< flags of modes that this version does not have
 };
 
+/// An empty text is what a shell makes of a variable that is not set.
+CLI::Validator not_empty() {
+  return {[](const std::string& text) {
+            return text.empty() ? std::string("is empty; give it a value or leave it out") : "";
+          },
+          ""};
+}
+
 void describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--config", arguments.config, "the run, as YAML (docs/config.md)");
   app.add_option("--override", arguments.overrides, "a.b=c: sets one key; may be repeated")
       ->allow_extra_args(false)
       ->expected(1)
       ->take_all();
-  app.add_option("--resume", arguments.resume, "auto | never | must | PATH: checkpoint.resume");
+  app.add_option("--resume", arguments.resume, "auto | never | must | PATH: checkpoint.resume")
+      ->check(not_empty());
   app.add_flag("--print-config", arguments.print_config, "print the resolved YAML and exit");
   app.add_flag(
       "--plan", arguments.plan,
@@ -49,7 +58,8 @@ void describe(CLI::App& app, Arguments& arguments) {
                "read every token once; print counts, documents, dropped tokens, unigram entropy");
   app.add_flag("--eval-only", arguments.eval_only,
                "validation loss of the newest checkpoint (or --ckpt DIR)");
-  app.add_option("--ckpt", arguments.checkpoint, "the checkpoint of --eval-only");
+  app.add_option("--ckpt", arguments.checkpoint, "the checkpoint of --eval-only")
+      ->check(not_empty());
   app.add_option("--verify-ckpt", arguments.verify,
                  "check the checksums of DIR (default: all checkpoints of the run)")
       ->expected(0, 1)
@@ -85,16 +95,37 @@ Config configuration(const Arguments& arguments) {
   return config;
 }
 
-/// Whether the program is asked for something that it prints, not for training.
-bool only_answers(const Arguments& a) {
-  return a.version || a.verify_checkpoints || a.print_config || a.plan || a.check_data ||
-         a.eval_only;
+/// What the program is asked for that it prints, in place of training.
+std::vector<std::string> asked_modes(const Arguments& a) {
+  std::vector<std::string> modes;
+  const auto add = [&modes](bool asked, const char* flag) {
+    if (asked) modes.emplace_back(flag);
+  };
+  add(a.version, "--version");
+  add(a.print_config, "--print-config");
+  add(a.plan, "--plan");
+  add(a.check_data, "--check-data");
+  add(a.eval_only, "--eval-only");
+  add(a.verify_checkpoints, "--verify-ckpt");
+  return modes;
+}
+
+/// A flag that the others would leave without effect is a mistake.
+void check_flags(const Arguments& a) {
+  if (!a.not_built.empty()) fail_config(a.not_built.front() + " is not in this version");
+  const std::vector<std::string> modes = asked_modes(a);
+  if (modes.size() > 1) {
+    fail_config(modes[0] + " and " + modes[1] + " are two modes; give one of them at a time");
+  }
+  if (!a.checkpoint.empty() && !a.eval_only) {
+    fail_config(
+        "--ckpt is read by --eval-only; add that, or name the checkpoint to go on from with "
+        "--resume PATH");
+  }
 }
 
 ExitCode run(const Arguments& arguments) {
-  if (!arguments.not_built.empty()) {
-    fail_config(arguments.not_built.front() + " is not in this version");
-  }
+  check_flags(arguments);
   if (arguments.version) {
     std::cout << "nsa_train " << full_version() << '\n';
     return ExitCode::kDone;
@@ -138,7 +169,7 @@ int main_with_codes(int argc, char** argv) {
   }
   const ExitCode code = run(arguments);
   // A training run outlives the terminal that shows it; an answer has to arrive.
-  if (only_answers(arguments)) check_standard_output();
+  if (!asked_modes(arguments).empty()) check_standard_output();
   return static_cast<int>(code);
 }
 

@@ -101,7 +101,12 @@ Manifest write_tensors(const fs::path& folder, const ParameterStore& store, Devi
 void move_into_place(const fs::path& temporary, const fs::path& target) {
   const fs::path aside = target.string() + ".old";
   std::error_code error;
-  if (fs::exists(target, error)) {
+  const fs::file_status standing = fs::symlink_status(target, error);
+  if (fs::exists(standing) && !fs::is_directory(standing)) {
+    fail_checkpoint("cannot create " + target.string() +
+                    ": a file that is not of this program has that name; move it away");
+  }
+  if (fs::exists(standing)) {
     fs::remove_all(aside, error);
     fs::rename(target, aside, error);
     if (error)
@@ -116,6 +121,15 @@ void move_into_place(const fs::path& temporary, const fs::path& target) {
                     write_advice(error.value(), kRunPlaces));
   }
   fs::remove_all(aside, error);
+}
+
+/// Throws Error where a file of the checkpoint does not stand there as a file.
+void check_stands(const fs::path& checkpoint, const std::string& name) {
+  std::error_code error;
+  const fs::file_status status = fs::status(checkpoint / name, error);
+  if (status.type() == fs::file_type::not_found) fail_checkpoint(name + " is missing");
+  if (error) fail_checkpoint(name + ": " + error.message());
+  if (!fs::is_regular_file(status)) fail_checkpoint(name + " is not a regular file");
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -178,11 +192,11 @@ Manifest verify_checkpoint(const fs::path& checkpoint) {
   const std::string where = "checkpoint " + checkpoint.string() + ": ";
   try {
     if (!fs::is_directory(checkpoint)) fail_checkpoint("there is no such folder");
-    if (!fs::exists(checkpoint / "manifest.json")) fail_checkpoint("manifest.json is missing");
+    check_stands(checkpoint, "manifest.json");
     Manifest manifest = parse_manifest(read_file(checkpoint / "manifest.json"));
     for (const ManifestFile& file : manifest.files) {
       const fs::path path = checkpoint / file.name;
-      if (!fs::exists(path)) fail_checkpoint(file.name + " is missing");
+      check_stands(checkpoint, file.name);
       const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
       if (bytes != file.bytes) {
         fail_checkpoint(

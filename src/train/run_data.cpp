@@ -54,6 +54,16 @@ void check_same_tokenizer(const TokenDataset& train, const TokenDataset& val) {
                   train.describe(), train.tokenizer(), val.describe(), val.tokenizer()));
 }
 
+/// Samples of a model that learned the tokens of another tokenizer would be no text.
+void check_own_tokenizer(const TokenDataset& train, const Tokenizer& tokenizer,
+                         const TokenizerConfig& config) {
+  if (train.tokenizer() == 0 || train.tokenizer() == tokenizer.fingerprint()) return;
+  fail_config(
+      fmt::format("tokenizer.model is {} ({:08x}), but data.train ({}) was made with tokenizer "
+                  "{:08x}; name that one, or leave tokenizer.model out",
+                  config.model, tokenizer.fingerprint(), train.describe(), train.tokenizer()));
+}
+
 DatasetOptions dataset_options(const Config& config) {
   const DocSeparator& wanted = config.data.doc_sep;
   if (!wanted.id) return {.format = shard_format_of(config.data.format)};
@@ -89,6 +99,7 @@ RunData open_data(const Config& config) {
                .val_found = std::nullopt,
                .tokenizer = std::move(tokenizer)};
   check_vocabulary(data.train, "data.train", config.model);
+  if (data.tokenizer) check_own_tokenizer(data.train, *data.tokenizer, config.tokenizer);
   if (!config.data.val.empty()) {
     data.val.emplace(config.data.val, options);
     check_one_target(*data.val);

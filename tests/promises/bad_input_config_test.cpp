@@ -299,6 +299,17 @@ TEST_F(BadConfigFile, AnUnknownFlagIsRefused) {
   expect_train_refuses({}, {"--pint-config"}, 2, {"--pint-config", "--help"});
 }
 
+TEST_F(BadConfigFile, FlagsThatWouldHaveNoEffectAreRefused) {
+  expect_train_refuses({}, {"--plan", "--check-data"}, 2,
+                       {"--plan and --check-data are two modes", "one of them"});
+  expect_train_refuses({}, {"--print-config", "--verify-ckpt"}, 2,
+                       {"--print-config and --verify-ckpt are two modes"});
+  expect_train_refuses({}, {"--ckpt", path("ckpt")}, 2,
+                       {"--ckpt is read by --eval-only", "--resume PATH"});
+  expect_train_refuses({}, {"--resume", ""}, 2, {"--resume", "is empty"});
+  expect_train_refuses({}, {"--eval-only", "--ckpt", ""}, 2, {"--ckpt", "is empty"});
+}
+
 TEST_F(BadConfigFile, KeysOfTheTokenizeProgramAreSentThere) {
   expect_train_refuses({"data.text_key=body"}, {"--print-config"}, 2,
                        {"data.text_key", "nsa_tokenize"});

@@ -41,7 +41,8 @@ void expect_refusal(const Outcome& outcome, int code, const Words& parts) {
 std::map<std::string, std::string> contents(const fs::path& folder) {
   std::map<std::string, std::string> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const bool is_file = !entry.is_symlink() && entry.is_regular_file();
+    const bool is_file =
+        !entry.is_symlink() && entry.is_regular_file() && entry.path().filename() != "lock";
     found[entry.path().string()] = is_file ? slurp(entry.path()) : "";
   }
   return found;
@@ -69,7 +70,12 @@ void SmallRun::expect_train_refuses(const Words& overrides, const Words& more, i
                                     const Words& parts) const {
   const auto before = contents(folder_.path());
   expect_refusal(train(overrides, more), code, parts);
-  EXPECT_EQ(contents(folder_.path()), before) << "a file changed";
+  const auto after = contents(folder_.path());
+  for (const auto& [name, bytes] : before) {
+    ASSERT_TRUE(after.count(name) == 1) << name << " is gone";
+    EXPECT_TRUE(after.at(name) == bytes) << name << " changed";
+  }
+  for (const auto& [name, bytes] : after) EXPECT_TRUE(before.count(name) == 1) << name << " is new";
 }
 
 Outcome tokenize(const Words& arguments) {

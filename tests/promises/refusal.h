@@ -22,7 +22,8 @@ using Words = std::vector<std::string>;
 /// names no source file. Warnings may stand before it.
 void expect_refusal(const Outcome& outcome, int code, const Words& parts);
 
-/// Every file below a folder with its bytes, every folder and link by its name alone.
+/// Every file below a folder with its bytes, every folder and link by its name alone, and so the
+/// lock of a run, which tells its latest process.
 std::map<std::string, std::string> contents(const std::filesystem::path& folder);
 
 /// What runs need and no tokenizer has to make: a configuration and two small shards, written by

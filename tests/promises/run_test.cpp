@@ -192,6 +192,19 @@ TEST_F(TheRun, ATokenizerLargerThanTheModelExitsTwo) {
   EXPECT_NE(outcome.err.find("model.vocab_size"), std::string::npos) << outcome.err;
 }
 
+TEST_F(TheRun, ATokenizerThatDidNotMakeTheTokensExitsTwo) {
+  const std::string other = (folder_ / "other.model").string();
+  ASSERT_EQ(run_program({std::string(NSA_BINARY_DIR) + "/nsa_tokenize", "train", "--in",
+                         (folder_ / "text.jsonl").string(), "--vocab-size", "310", "--out", other})
+                .code,
+            0);
+  const Outcome outcome = train("run", {"tokenizer.model=" + other});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("tokenizer.model is " + other), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("leave tokenizer.model out"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(out("run")));
+}
+
 TEST_F(TheRun, CheckDataPrintsTheUnigramEntropyOfTheEndRow) {
   const Outcome checked = train("run", {}, {}, {"--check-data"});
   ASSERT_EQ(checked.code, 0) << checked.err;
