@@ -23,7 +23,8 @@ class Sampler {
   explicit Sampler(Workshop& shop);
 
   /// The prompt and up to eval.sample.tokens more tokens, as text, in the context length and
-  /// geometry of `plan`'s stage; tokenizer.eos_id (or the tokenizer's own) ends it. A function of (run.seed, step, prompt, weights) alone.
+  /// geometry of `plan`'s stage; tokenizer.eos_id (or the tokenizer's own) ends it. A function of
+  /// (run.seed, step, prompt, weights) alone.
   std::string complete(std::int64_t step, std::int64_t prompt, const StepPlan& plan);
 
  private:
