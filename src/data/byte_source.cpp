@@ -46,7 +46,9 @@ class PlainFile final : public ByteSource {
     while (true) {
       const ssize_t got = ::read(fd_, out, static_cast<std::size_t>(bytes));
       if (got >= 0) return got;
-      if (errno != EINTR) fail_data(path_ + ": cannot be read: " + std::strerror(errno));
+      if (errno != EINTR)
+        fail_data(path_ + ": cannot be read: " + std::strerror(errno) +
+                  "; check the disk, or name a copy");
     }
   }
   const std::string& path() const { return path_; }
@@ -74,14 +76,16 @@ class GzipFile final : public ByteSource {
     while (stream_.avail_out == static_cast<uInt>(bytes)) {
       if (stream_.avail_in == 0) refill();
       if (stream_.avail_in == 0) {
-        if (!between_members_) fail_data(file_->path() + ": is gzip data that is cut off");
+        if (!between_members_)
+          fail_data(file_->path() + ": is gzip data that is cut off; copy or pack it again");
         break;
       }
       if (between_members_) inflateReset(&stream_);
       const int status = inflate(&stream_, Z_NO_FLUSH);
       if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) {
         fail_data(file_->path() + ": is damaged gzip data (" +
-                  (stream_.msg == nullptr ? "no detail" : stream_.msg) + ")");
+                  (stream_.msg == nullptr ? "no detail" : stream_.msg) +
+                  "); copy or pack it again");
       }
       between_members_ = status == Z_STREAM_END;
     }
@@ -117,13 +121,15 @@ class ZstdFile final : public ByteSource {
       if (at_.pos == at_.size) {
         at_ = {input_.data(), static_cast<std::size_t>(file_->read(input_.data(), kChunk)), 0};
         if (at_.size == 0) {
-          if (wanted_ != 0) fail_data(file_->path() + ": is zstd data that is cut off");
+          if (wanted_ != 0)
+            fail_data(file_->path() + ": is zstd data that is cut off; copy or pack it again");
           break;
         }
       }
       wanted_ = ZSTD_decompressStream(stream_, &output, &at_);
       if (ZSTD_isError(wanted_) != 0) {
-        fail_data(file_->path() + ": is damaged zstd data (" + ZSTD_getErrorName(wanted_) + ")");
+        fail_data(file_->path() + ": is damaged zstd data (" + ZSTD_getErrorName(wanted_) +
+                  "); copy or pack it again");
       }
     }
     return static_cast<std::int64_t>(output.pos);

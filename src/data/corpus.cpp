@@ -19,6 +19,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
+/// Text of another encoding would come through as one replacement after the other.
+void refuse_utf16(std::string_view start, const std::string& path) {
+  if (!start.starts_with("\xFF\xFE") && !start.starts_with("\xFE\xFF")) return;
+  fail_data(path +
+            ": begins with the byte order mark of UTF-16, wanted UTF-8; convert it, for example "
+            "with iconv -f UTF-16 -t UTF-8");
+}
+
 std::vector<std::string> all_suffixes(const CorpusOptions& options) {
   std::vector<std::string> all = {".txt", ".jsonl", ".jsonl.gz", ".jsonl.zst"};
   for (const std::string& suffix : options.suffixes) {
@@ -82,6 +90,7 @@ class CorpusReader {
       if (got == 0) break;
     }
     std::string_view view = text;
+    refuse_utf16(view, path);
     if (view.starts_with(kByteOrderMark)) view.remove_prefix(kByteOrderMark.size());
     repaired_.clear();
     const bool replaced = append_repaired(view, repaired_) > 0;
@@ -93,6 +102,7 @@ class CorpusReader {
     std::string line;
     for (std::int64_t number = 1; lines.next(line); ++number) {
       std::string_view view = line;
+      if (number == 1) refuse_utf16(view, path);
       if (number == 1 && view.starts_with(kByteOrderMark)) {
         view.remove_prefix(kByteOrderMark.size());
       }

@@ -20,9 +20,10 @@ JsonlText text_of_line(std::string_view line, const std::string& key) {
         .problem = "has no key \"" + key + "\" (its keys: " + keys + "; --text-key names another)"};
   }
   if (!found->is_string()) {
+    const bool is_vowel = found->is_array() || found->is_object();
     return {.text = "",
-            .problem = "holds a " + std::string(found->type_name()) + " under \"" + key +
-                       "\", wanted a string"};
+            .problem = (is_vowel ? "holds an " : "holds a ") + std::string(found->type_name()) +
+                       " under \"" + key + "\", wanted a string"};
   }
   return {.text = found->get<std::string>(), .problem = ""};
 }
