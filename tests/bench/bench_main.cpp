@@ -9,6 +9,7 @@
 #include "bench/attention_bench.h"
 #include "bench/op_bench.h"
 #include "core/error.h"
+#include "core/standard_streams.h"
 #include "ops/backend.h"
 
 namespace nsa::bench {
@@ -124,10 +125,15 @@ int main_with_codes(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) {  // --help
+      app.exit(error);
+      check_standard_output();
+      return static_cast<int>(ExitCode::kDone);
+    }
     fail_config(std::string(error.what()) + "; nsa_bench --help lists everything");
   }
   run(options);
+  check_standard_output();
   return static_cast<int>(ExitCode::kDone);
 }
 
@@ -135,6 +141,7 @@ int main_with_codes(int argc, char** argv) {
 }  // namespace nsa::bench
 
 int main(int argc, char** argv) {
+  nsa::hold_standard_streams();
   try {
     return nsa::bench::main_with_codes(argc, argv);
   } catch (const nsa::Error& error) {

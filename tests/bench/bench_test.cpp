@@ -52,6 +52,15 @@ void expect_refused(const std::vector<std::string>& arguments, const std::string
   EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
 }
 
+TEST(NsaBench, ResultsThatDoNotArriveExitOne) {
+  for (const char* what : {"--help", "--op matmul_forward --seq 64"}) {
+    const Outcome lost = run_program(
+        {"/bin/sh", "-c", std::string(NSA_BINARY_DIR "/nsa_bench ") + what + " >/dev/full"});
+    EXPECT_EQ(lost.code, 1) << what;
+    EXPECT_NE(lost.err.find("could be written to stdout"), std::string::npos) << lost.err;
+  }
+}
+
 TEST(NsaBench, AttentionPrintsThreeObjectsWithTheirKeys) {
   const Outcome outcome = small_bench({"--attention", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;

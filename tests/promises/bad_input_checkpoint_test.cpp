@@ -19,9 +19,8 @@ struct CheckpointFault {
   std::string told;
 };
 
-// What a failing test shows of it.
-void PrintTo(const CheckpointFault& fault,  // NOLINT(readability-identifier-naming)
-             std::ostream* out) {
+// What a failing test shows of it. NOLINTNEXTLINE(readability-identifier-naming)
+void PrintTo(const CheckpointFault& fault, std::ostream* out) {
   *out << fault.name;
 }
 

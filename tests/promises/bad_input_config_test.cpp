@@ -15,9 +15,8 @@ struct ConfigFault {
   Words parts;
 };
 
-/// What a failing test shows of it.
-void PrintTo(const ConfigFault& fault,
-             std::ostream* out) {  // NOLINT(readability-identifier-naming)
+// What a failing test shows of it. NOLINTNEXTLINE(readability-identifier-naming)
+void PrintTo(const ConfigFault& fault, std::ostream* out) {
   *out << fault.text;
 }
 

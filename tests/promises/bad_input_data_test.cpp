@@ -20,8 +20,8 @@ struct ShardFault {
   Words parts;
 };
 
-// What a failing test shows of it.
-void PrintTo(const ShardFault& fault, std::ostream* out) {  // NOLINT(readability-identifier-naming)
+// What a failing test shows of it. NOLINTNEXTLINE(readability-identifier-naming)
+void PrintTo(const ShardFault& fault, std::ostream* out) {
   *out << fault.name;
 }
 
@@ -173,7 +173,7 @@ TEST_F(BadMegatronPair, WithTokensCutOffIsRefused) {
 }
 
 TEST_F(BadMegatronPair, WithATokenOutsideIsRefused) {
-  damage("pair.bin", set<std::uint16_t>(2 * 77, 999));
+  damage("pair.bin", set<std::uint16_t>(154, 999));
   expect_refused(3, {path("pair.bin"), "token 77 (at byte 154) is id 999", "vocabulary of 64"},
                  pair());
 }

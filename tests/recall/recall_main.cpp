@@ -101,13 +101,18 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) {  // --help
+      app.exit(error);
+      check_standard_output();
+      return static_cast<int>(ExitCode::kDone);
+    }
     fail_config(std::string(error.what()) + "; see nsa_recall --help");
   }
   if (make_command->parsed()) {
     make(options);
   } else {
     score_run(options);
+    check_standard_output();
   }
   return static_cast<int>(ExitCode::kDone);
 }
