@@ -12,13 +12,14 @@ namespace nsa::cuda {
 namespace {
 
 constexpr int kForwardThreads = 128;
-constexpr int kBackwardThreads = 256;
-/// Blocks whose shares of dweight are summed afterwards; a number of its own, so that the order of
-/// the sum does not depend on the GPU.
-constexpr std::int64_t kBackwardBlocks = 528;
+/// Threads of all blocks whose shares of dweight are summed afterwards; a number of its own, so
+/// that the order of the sum does not depend on the GPU.
+constexpr std::int64_t kBackwardThreads = 132 * 1024;
+constexpr int kMostThreads = 512;
+constexpr int kWideThreads = 256;
 
 /// One block: one row. Reads residual and delta once (the sum again from the cache), writes
-/// residual_out and y once; sums in fp32.
+/// residual_out and y once: 4 * sizeof(T) bytes an element, 2 without delta. Sums in fp32; any dim.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kForwardThreads)
     norm_forward_kernel(T* y, float* rstd, T* residual_out, const T* residual, const T* delta,
@@ -69,12 +70,89 @@ struct NormBackward {
   bool accumulate;
 };
 
-/// One block: every kBackwardBlocks-th row. Reads dy, residual and dresidual, writes dresidual
-/// once; its share of dweight stays in shared memory, each thread at its own columns.
+/// What a thread holds of a row, as it is stored: its pack of gradient, input and the gradient that
+/// is added to.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kBackwardThreads) norm_backward_kernel(const NormBackward<T> p) {
+struct NormPack {
+  Pack<T, kWidth> dy;
+  Pack<T, kWidth> x;
+  Pack<T, kWidth> sum;
+  float rstd;
+};
+
+template <class T, int kWidth>
+__device__ __forceinline__ NormPack<T, kWidth> load_pack(const NormBackward<T>& p, std::int64_t row,
+                                                         std::int64_t column) {
+  NormPack<T, kWidth> pack = {};
+  if (row >= p.rows || column >= p.dim) return pack;
+  const std::int64_t at = row * p.dim + column;
+  pack.dy = *reinterpret_cast<const Pack<T, kWidth>*>(p.dy + at);
+  pack.x = *reinterpret_cast<const Pack<T, kWidth>*>(p.residual + at);
+  if (p.accumulate) pack.sum = *reinterpret_cast<const Pack<T, kWidth>*>(p.dresidual + at);
+  pack.rstd = p.rstd[row];
+  return pack;
+}
+
+/// The sum over a block of any number of whole warps, in every thread. May be called twice in a row
+/// where the caller alternates between two `parts`.
+__device__ __forceinline__ float sum_of_warps(float value, float* parts) {
+  value = warp_sum(value);
+  if (threadIdx.x % kWarpSize == 0) parts[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  float total = parts[0];
+  for (std::uint32_t warp = 1; warp < blockDim.x / kWarpSize; ++warp) total += parts[warp];
+  return total;
+}
+
+/// One block: every gridDim.x-th row, each thread one pack of columns, kept in registers; the next
+/// row is under way while one is summed. Reads dy, residual and dresidual, writes dresidual, once:
+/// 4 * sizeof(T) bytes an element, 3 where it is overwritten. Its share of dweight stays in
+/// registers; one partial sum a block. fp32. dim / kWidth is at most the block's threads.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kMostThreads) norm_backward_kernel(const NormBackward<T> p) {
+  __shared__ float parts[2][kMostThreads / kWarpSize];
+  const std::int64_t c = threadIdx.x * kWidth;
+  float weight[kWidth] = {};
+  float share[kWidth] = {};
+  if (c < p.dim) load(p.weight + c, weight);
+  const float per_column = 1.0F / static_cast<float>(p.dim);
+  NormPack<T, kWidth> next = load_pack<T, kWidth>(p, blockIdx.x, c);
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    const NormPack<T, kWidth> now = next;
+    next = load_pack<T, kWidth>(p, row + gridDim.x, c);
+    float dot = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float dy = to_float(now.dy.at[i]);
+      const float x = to_float(now.x.at[i]);
+      dot = fmaf(dy * weight[i], x, dot);
+      share[i] = fmaf(dy * x, now.rstd, share[i]);
+    }
+    const float along = sum_of_warps(dot, parts[turn]) * per_column * now.rstd * now.rstd;
+    turn = 1 - turn;
+    if (c >= p.dim) continue;
+    float dx[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      dx[i] = to_float(now.sum.at[i]) +
+              now.rstd * (to_float(now.dy.at[i]) * weight[i] - to_float(now.x.at[i]) * along);
+    }
+    store(p.dresidual + row * p.dim + c, dx);
+  }
+  if (c >= p.dim) return;
+  float* partial = p.partials + blockIdx.x * p.dim + c;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) partial[i] = share[i];
+}
+
+/// The same for rows that 512 threads cannot hold. One block: every gridDim.x-th row. Reads dy
+/// and residual twice, dresidual once, writes dresidual once; its share of dweight stays in shared
+/// memory, each thread at its own columns. dim is at most 56,000.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWideThreads) norm_backward_wide_kernel(const NormBackward<T> p) {
   extern __shared__ __align__(32) float dweight[];
-  constexpr std::int64_t kStep = kBackwardThreads * kWidth;
+  constexpr std::int64_t kStep = kWideThreads * kWidth;
   constexpr float zero[kWidth] = {};
   for (std::int64_t c = threadIdx.x * kWidth; c < p.dim; c += kStep) {
     store(dweight + c, zero);
@@ -100,7 +178,7 @@ __global__ void __launch_bounds__(kBackwardThreads) norm_backward_kernel(const N
       }
       store(dweight + c, share);
     }
-    const float along = block_sum<kBackwardThreads>(dot) / static_cast<float>(p.dim) * rstd * rstd;
+    const float along = block_sum<kWideThreads>(dot) / static_cast<float>(p.dim) * rstd * rstd;
     T* dx = p.dresidual + row * p.dim;
     for (std::int64_t c = threadIdx.x * kWidth; c < p.dim; c += kStep) {
       float gradient[kWidth];
@@ -127,6 +205,11 @@ __global__ void __launch_bounds__(kBackwardThreads) norm_backward_kernel(const N
   }
 }
 
+/// Blocks of `threads` that the rows are shared among.
+std::int64_t most_blocks(std::int64_t threads) {
+  return std::clamp<std::int64_t>(kBackwardThreads / threads, 132, 1056);
+}
+
 }  // namespace
 
 void CudaOps::apply(const ResidualNormForward& op) {
@@ -147,30 +230,35 @@ void CudaOps::apply(const ResidualNormBackward& op) {
   const std::int64_t rows = op.residual.dim(0);
   const std::int64_t dim = op.residual.dim(1);
   if (rows == 0) return;
-  const std::int64_t blocks = std::min(rows, kBackwardBlocks);
-  const std::int64_t shared = dim * static_cast<std::int64_t>(sizeof(float));
   Scratch::Frame frame(scratch_);
-  auto* partials = frame.take<float>(blocks * dim);
   with_device_type(op.residual.dtype(), [&]<class T>() {
-    const NormBackward<T> problem = {.dresidual = elements<T>(op.dresidual),
-                                     .partials = partials,
-                                     .dy = elements<T>(op.dy),
-                                     .residual = elements<T>(op.residual),
-                                     .rstd = elements<float>(op.rstd),
-                                     .weight = elements<T>(op.weight),
-                                     .rows = rows,
-                                     .dim = dim,
-                                     .accumulate = op.accumulate};
+    NormBackward<T> problem = {.dresidual = elements<T>(op.dresidual),
+                               .partials = nullptr,
+                               .dy = elements<T>(op.dy),
+                               .residual = elements<T>(op.residual),
+                               .rstd = elements<float>(op.rstd),
+                               .weight = elements<T>(op.weight),
+                               .rows = rows,
+                               .dim = dim,
+                               .accumulate = op.accumulate};
     with_width<T>(dim, [&]<int kWidth>() {
-      const auto kernel = norm_backward_kernel<T, kWidth>;
+      const std::int64_t packs = dim / kWidth;
+      const bool wide = packs > kMostThreads;
+      const std::int64_t threads =
+          wide ? kWideThreads : (packs + kWarpSize - 1) / kWarpSize * kWarpSize;
+      const std::int64_t blocks = std::min(rows, most_blocks(threads));
+      problem.partials = frame.take<float>(blocks * dim);
+      const std::int64_t shared = wide ? dim * static_cast<std::int64_t>(sizeof(float)) : 0;
+      const auto kernel =
+          wide ? norm_backward_wide_kernel<T, kWidth> : norm_backward_kernel<T, kWidth>;
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shared)));
-      kernel<<<static_cast<unsigned>(blocks), kBackwardThreads, static_cast<std::size_t>(shared),
-               stream_>>>(problem);
+      kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
+               static_cast<std::size_t>(shared), stream_>>>(problem);
       check_launch("norm_backward_kernel");
+      add_column_sums(elements<float>(op.dweight), problem.partials, blocks, dim, stream_);
     });
   });
-  add_column_sums(elements<float>(op.dweight), partials, blocks, dim, stream_);
 }
 
 }  // namespace nsa::cuda

@@ -5,17 +5,17 @@ namespace nsa::cuda {
 namespace {
 
 constexpr int kColumns = 32;
-constexpr int kLanes = 16;
+constexpr int kLanes = 32;
 
-/// One block: 32 columns. Each of 16 lanes sums every sixteenth row, then one thread a column adds
-/// the lanes in order. Reads each partial sum once.
+/// One block: 32 columns. Each of 32 lanes sums every 32nd row, then one thread a column adds the
+/// lanes in order. Reads each partial sum once (4 bytes); fp32; any extents.
 __global__ void __launch_bounds__(kColumns* kLanes)
     column_sum_kernel(float* out, const float* partials, std::int64_t rows, std::int64_t columns) {
   __shared__ float sums[kLanes][kColumns];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x;
   float sum = 0.0F;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 8
     for (std::int64_t row = threadIdx.y; row < rows; row += kLanes) {
       sum += partials[row * columns + column];
     }
