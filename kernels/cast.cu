@@ -1,7 +1,9 @@
 // From one element type to another.
 
+#include <cstdint>
+
 #include "kernels/common/check.h"
-#include "kernels/common/types.cuh"
+#include "kernels/common/pack.cuh"
 #include "kernels/cuda_ops.h"
 
 namespace nsa::cuda {
@@ -9,12 +11,25 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// One thread: one element.
-template <class To, class From>
+/// One thread: kWidth adjacent elements. Reads and writes each once: sizeof(From) + sizeof(To)
+/// bytes. Rounds to nearest even. With kWidth over 1 both ends must be aligned to its packs.
+template <class To, class From, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(To* out, const From* in, std::int64_t count) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < count) out[i] = from_float<To>(to_float(in[i]));
+  const std::int64_t begin =
+      (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
+  if (begin + kWidth <= count) {
+    float value[kWidth];
+    load(in + begin, value);
+    store(out + begin, value);
+    return;
+  }
+  for (std::int64_t i = begin; i < count; ++i) out[i] = from_float<To>(to_float(in[i]));
+}
+
+template <class T, int kWidth>
+bool aligned(const T* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Pack<T, kWidth>) == 0;
 }
 
 }  // namespace
@@ -24,9 +39,20 @@ void CudaOps::apply(const Cast& op) {
   if (count == 0) return;
   with_device_type(op.in.dtype(), [&]<class From>() {
     with_device_type(op.out.dtype(), [&]<class To>() {
-      cast_kernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0,
-                    stream_>>>(elements<To>(op.out), elements<From>(op.in), count);
-      check_launch("cast_kernel");
+      const auto launch = [&]<int kWidth>() {
+        constexpr std::int64_t kBlock = std::int64_t{kThreads} * kWidth;
+        cast_kernel<To, From, kWidth>
+            <<<static_cast<unsigned>((count + kBlock - 1) / kBlock), kThreads, 0, stream_>>>(
+                elements<To>(op.out), elements<From>(op.in), count);
+        check_launch("cast_kernel");
+      };
+      constexpr int kWidth = 8;
+      if (aligned<To, kWidth>(elements<To>(op.out)) &&
+          aligned<From, kWidth>(elements<From>(op.in))) {
+        launch.template operator()<kWidth>();
+      } else {
+        launch.template operator()<1>();
+      }
     });
   });
 }

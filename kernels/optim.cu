@@ -16,13 +16,14 @@ constexpr int kThreads = 256;
 constexpr std::int64_t kSquaresPerBlock = 65536;
 constexpr std::int64_t kChunk = 16384;  // elements that one block updates
 
-/// One block: 65,536 elements, read once; their squares are added in fp64.
+/// One block: 65,536 elements, read once (4 bytes each); their squares are added in fp64 in an
+/// order that depends on the count and on `packs` alone: whether x starts at 16 bytes.
 __global__ void __launch_bounds__(kThreads)
-    square_sum_kernel(double* partials, const float* x, std::int64_t count) {
+    square_sum_kernel(double* partials, const float* x, std::int64_t count, bool packs) {
   const std::int64_t begin = blockIdx.x * kSquaresPerBlock;
   const std::int64_t end = begin + kSquaresPerBlock < count ? begin + kSquaresPerBlock : count;
   double sum = 0;
-  const std::int64_t aligned = begin + (end - begin) / 4 * 4;
+  const std::int64_t aligned = packs ? begin + (end - begin) / 4 * 4 : begin;
   for (std::int64_t i = begin + threadIdx.x * 4; i < aligned; i += kThreads * 4) {
     float value[4];
     load(x + i, value);
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/// One block in all.
+/// One block in all: adds 8 bytes for every 65,536 elements.
 __global__ void __launch_bounds__(kThreads)
     add_partials_kernel(double* total, const double* partials, std::int64_t count) {
   double sum = 0;
@@ -65,10 +66,15 @@ struct Update {
   float beta1, beta2, rest1, rest2;  ///< rest: 1 - beta, made in fp64
   float step, eps;
   double grad_scale, max_norm;
+  bool packs;  ///< all tensors start at a pack of 4
 };
 
-/// One block: one chunk. Reads master, m, v and gradient, writes the first three and the weights,
-/// once each; clips without telling the host.
+/// Whether an address takes packs of 4; null does.
+template <class T>
+bool starts_a_pack(const T* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Pack<T, 4>) == 0;
+}
+
 template <class T, int kWidth>
 __device__ __forceinline__ void update_pack(const Update<T>& p, const Chunk& chunk, float scale,
                                             std::int64_t at) {
@@ -94,6 +100,10 @@ __device__ __forceinline__ void update_pack(const Update<T>& p, const Chunk& chu
   if (p.weights != nullptr) store(p.weights + at, master);
 }
 
+/// One block: one chunk. Reads master, m, v and gradient, writes the first three and, where they
+/// are not the master itself, the weights, once each: 28 + sizeof(T) bytes an element. Clips
+/// without telling the host; fp32, the norm in fp64. Chunks and tensors that start anywhere take
+/// single elements.
 template <class T>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(const Update<T> p) {
   const Chunk chunk = p.chunks[blockIdx.x];
@@ -102,7 +112,8 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const Update<T> p) {
   const bool clips = p.max_norm > 0 && norm > p.max_norm;
   const auto scale = static_cast<float>(clips ? p.grad_scale * (p.max_norm / norm) : p.grad_scale);
   constexpr int kWidth = 4;
-  const std::int32_t packed = chunk.begin % kWidth == 0 ? chunk.count / kWidth * kWidth : 0;
+  const bool packs = p.packs && chunk.begin % kWidth == 0;
+  const std::int32_t packed = packs ? chunk.count / kWidth * kWidth : 0;
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kWidth; i < packed;
        i += kThreads * kWidth) {
     update_pack<T, kWidth>(p, chunk, scale, chunk.begin + i);
@@ -137,7 +148,7 @@ void CudaOps::apply(const SumSquares& op) {
   Scratch::Frame frame(scratch_);
   auto* partials = frame.take<double>(blocks);
   square_sum_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_>>>(
-      partials, elements<float>(op.x), count);
+      partials, elements<float>(op.x), count, starts_a_pack(elements<float>(op.x)));
   check_launch("square_sum_kernel");
   add_partials_kernel<<<1, kThreads, 0, stream_>>>(op.sum.as<double>(), partials, blocks);
   check_launch("add_partials_kernel");
@@ -152,21 +163,24 @@ void CudaOps::apply(const AdamW& op) {
   staging_.upload(table, chunks.data(), count * static_cast<std::int64_t>(sizeof(Chunk)));
   with_device_type(op.weights.dtype(), [&]<class T>() {
     const bool own = op.weights.data() != op.master.data();
-    const Update<T> update = {.weights = own ? elements<T>(op.weights) : nullptr,
-                              .master = elements<float>(op.master),
-                              .m = elements<float>(op.m),
-                              .v = elements<float>(op.v),
-                              .grad = elements<float>(op.grad),
-                              .grad_square_sum = op.grad_square_sum.as<double>(),
-                              .chunks = table,
-                              .beta1 = static_cast<float>(op.beta1),
-                              .beta2 = static_cast<float>(op.beta2),
-                              .rest1 = static_cast<float>(1 - op.beta1),
-                              .rest2 = static_cast<float>(1 - op.beta2),
-                              .step = static_cast<float>(op.learning_rate),
-                              .eps = static_cast<float>(op.eps),
-                              .grad_scale = op.grad_scale,
-                              .max_norm = op.max_norm};
+    Update<T> update = {.weights = own ? elements<T>(op.weights) : nullptr,
+                        .master = elements<float>(op.master),
+                        .m = elements<float>(op.m),
+                        .v = elements<float>(op.v),
+                        .grad = elements<float>(op.grad),
+                        .grad_square_sum = op.grad_square_sum.as<double>(),
+                        .chunks = table,
+                        .beta1 = static_cast<float>(op.beta1),
+                        .beta2 = static_cast<float>(op.beta2),
+                        .rest1 = static_cast<float>(1 - op.beta1),
+                        .rest2 = static_cast<float>(1 - op.beta2),
+                        .step = static_cast<float>(op.learning_rate),
+                        .eps = static_cast<float>(op.eps),
+                        .grad_scale = op.grad_scale,
+                        .max_norm = op.max_norm,
+                        .packs = false};
+    update.packs = starts_a_pack(update.weights) && starts_a_pack(update.master) &&
+                   starts_a_pack(update.m) && starts_a_pack(update.v) && starts_a_pack(update.grad);
     adamw_kernel<T><<<static_cast<unsigned>(count), kThreads, 0, stream_>>>(update);
     check_launch("adamw_kernel");
   });
