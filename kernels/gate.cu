@@ -24,8 +24,9 @@ Branches<T> branches_of(const std::array<Tensor, kBranches>& tensors) {
   return {{elements<T>(tensors[0]), elements<T>(tensors[1]), elements<T>(tensors[2])}};
 }
 
-/// One thread: a pack of one (token, head). Reads each branch, writes out, once; the three gates
-/// are computed by every thread of a row and written by its first.
+/// One thread: a pack of one (token, head). Reads each branch, writes out, once: 4 * sizeof(T)
+/// bytes an element; the three gates are computed by every thread of a row and written by its
+/// first. fp32 arithmetic; any extents.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     gate_combine_kernel(T* out, float* gates, const Branches<T> branches, const T* logits,
@@ -50,8 +51,10 @@ __global__ void __launch_bounds__(kThreads)
   store(out + at * kWidth, sum);
 }
 
-/// `lanes` threads (a power of two up to 32): one (token, head). Reads dout and the branches once;
-/// writes three deltas and three gradients.
+/// `lanes` threads (a power of two up to 32): one (token, head). Reads dout and the branches once,
+/// 4
+/// * sizeof(T) bytes an element; writes three deltas and three gradients. fp32, summed in an order
+/// that depends on the extents alone; any extents.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     gate_backward_kernel(T* dlogits, float* deltas, const T* dout, const Branches<T> branches,
@@ -92,7 +95,8 @@ constexpr int kBiasLanes = 8;
 constexpr std::int64_t kBiasTokens = 512;
 
 /// One block: 32 of the 3 * heads columns, 512 tokens. The gradient of a logit before it is
-/// rounded is delta * (1 - gate). Reads both once, writes one partial sum a column.
+/// rounded is delta * (1 - gate). Reads both once, 8 bytes an element, writes one partial sum a
+/// column; fp32; up to 65,535 * 512 tokens.
 __global__ void __launch_bounds__(kBiasColumns* kBiasLanes)
     gate_bias_kernel(float* partials, const float* deltas, const float* gates, std::int64_t tokens,
                      std::int64_t columns) {
