@@ -2,111 +2,55 @@
 
 #include <array>
 
-#include "kernels/parity.h"
+#include "kernels/dense_case.h"
 #include "ops/cast.h"
-#include "ops/embedding.h"
 #include "ops/gate.h"
 #include "ops/loss.h"
-#include "ops/norm.h"
 #include "ops/optim.h"
 #include "ops/swiglu.h"
 
 namespace nsa {
 namespace {
 
+using test::expect_near;
 using test::Kind;
 using test::Owned;
 using test::Parity;
 using test::random_normal;
+using test::whole_numbers;
 
 class DenseKernel : public test::KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, DenseKernel, ::testing::Values(DType::kF32, DType::kBF16),
                          test::type_name);
 
-Owned whole_numbers(std::int64_t count, std::int64_t below, std::uint64_t seed) {
-  Owned ids(DType::kI32, {count});
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto bits = philox(seed, 0, static_cast<std::uint64_t>(i))[0];
-    ids.set(i, static_cast<double>(static_cast<std::int64_t>(bits) % below));
-  }
-  return ids;
-}
-
-void expect_near(Parity& parity, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    EXPECT_TRUE(parity.near(name, test::tolerance(parity.dtype())));
-  }
-}
-
-void compare_norms(DType dtype, std::int64_t rows, std::int64_t dim, bool delta, bool accumulate) {
-  SCOPED_TRACE(::testing::Message() << rows << " rows of " << dim);
+/// `in_place`: the gradient takes the place of its operand.
+void compare_swiglus(DType dtype, std::int64_t rows, std::int64_t ffn, bool in_place,
+                     double spread = 2.0) {
+  SCOPED_TRACE(::testing::Message() << rows << " rows of " << ffn);
   Parity parity(dtype);
-  parity.input("residual", random_normal(DType::kF32, {rows, dim}, 1));
-  parity.input("delta", random_normal(DType::kF32, {rows, dim}, 2));
-  parity.input("weight", random_normal(DType::kF32, {dim}, 3));
-  parity.output("y", {rows, dim});
-  parity.output("rstd", {rows}, Kind::kStat);
-  parity.output("sum", {rows, dim});
-  parity.input("dy", random_normal(DType::kF32, {rows, dim}, 4));
-  parity.input("dresidual", random_normal(DType::kF32, {rows, dim}, 5));
-  parity.input("dweight", random_normal(DType::kF32, {dim}, 6), Kind::kStat);
+  parity.input("gate_up", random_normal(DType::kF32, {rows, 2 * ffn}, 1, spread));
+  parity.input("dy", random_normal(DType::kF32, {rows, ffn}, 2));
+  parity.output("y", {rows, ffn});
+  parity.output("dgate_up", {rows, 2 * ffn});
+  const char* gradient = in_place ? "gate_up" : "dgate_up";
   parity.run({rows}, [&](Ops& ops, const auto& at, const Documents& /*documents*/) {
-    ops.run(ResidualNormForward{.y = at("y"),
-                                .rstd = at("rstd"),
-                                .residual_out = at(delta ? "sum" : ""),
-                                .residual = at("residual"),
-                                .delta = at(delta ? "delta" : ""),
-                                .weight = at("weight")});
-    ops.run(ResidualNormBackward{.dresidual = at("dresidual"),
-                                 .dweight = at("dweight"),
-                                 .dy = at("dy"),
-                                 .residual = at(delta ? "sum" : "residual"),
-                                 .rstd = at("rstd"),
-                                 .weight = at("weight"),
-                                 .accumulate = accumulate});
+    ops.run(SwiGluForward{.y = at("y"), .gate_up = at("gate_up")});
+    ops.run(SwiGluBackward{.dgate_up = at(gradient), .dy = at("dy"), .gate_up = at("gate_up")});
   });
-  expect_near(parity, {"y", "rstd", "dresidual", "dweight"});
-  if (delta) expect_near(parity, {"sum"});
-}
-
-TEST_P(DenseKernel, NormsRowsOfEveryWidth) {
-  compare_norms(GetParam(), 70, 256, true, true);
-  compare_norms(GetParam(), 600, 64, true, false);
-  compare_norms(GetParam(), 3, 2816, false, true);
-  compare_norms(GetParam(), 17, 37, true, true);
-  compare_norms(GetParam(), 1, 1, false, false);
+  expect_near(parity, {"y", gradient});
 }
 
 TEST_P(DenseKernel, MultipliesGateAndUp) {
-  for (const std::int64_t ffn : {344, 37, 1}) {
-    Parity parity(GetParam());
-    parity.input("gate_up", random_normal(DType::kF32, {19, 2 * ffn}, 1, 2.0));
-    parity.input("dy", random_normal(DType::kF32, {19, ffn}, 2));
-    parity.output("y", {19, ffn});
-    parity.run({19}, [](Ops& ops, const auto& at, const Documents& /*documents*/) {
-      ops.run(SwiGluForward{.y = at("y"), .gate_up = at("gate_up")});
-      ops.run(SwiGluBackward{.dgate_up = at("gate_up"), .dy = at("dy"), .gate_up = at("gate_up")});
-    });
-    expect_near(parity, {"y", "gate_up"});
-  }
+  compare_swiglus(GetParam(), 19, 344, true);
+  compare_swiglus(GetParam(), 19, 2816, false);
+  compare_swiglus(GetParam(), 19, 37, true);
+  compare_swiglus(GetParam(), 1, 1, false);
+  compare_swiglus(GetParam(), 0, 64, true);
 }
 
-TEST_P(DenseKernel, EmbedsTokensAndAddsTheirGradients) {
-  for (const std::int64_t dim : {64, 35}) {
-    Parity parity(GetParam());
-    parity.input("tokens", whole_numbers(500, 40, 7), Kind::kInteger);
-    parity.input("table", random_normal(DType::kF32, {50, dim}, 1));
-    parity.output("out", {500, dim});
-    parity.input("dout", random_normal(DType::kF32, {500, dim}, 2));
-    parity.input("dtable", random_normal(DType::kF32, {50, dim}, 3), Kind::kStat);
-    parity.run({500}, [](Ops& ops, const auto& at, const Documents& /*documents*/) {
-      ops.run(EmbeddingForward{.out = at("out"), .tokens = at("tokens"), .table = at("table")});
-      ops.run(
-          EmbeddingBackward{.dtable = at("dtable"), .dout = at("dout"), .tokens = at("tokens")});
-    });
-    EXPECT_TRUE(parity.same("out"));
-    EXPECT_TRUE(parity.near("dtable", 1e-5));
-  }
+// exp(-gate) is infinite from -89 on.
+TEST_P(DenseKernel, GatesFarFromZeroAreOpenOrShut) {
+  compare_swiglus(GetParam(), 19, 344, false, 100.0);
 }
 
 void compare_losses(DType dtype, std::int64_t rows, std::int64_t vocabulary, bool gradients) {
@@ -139,6 +83,32 @@ void compare_losses(DType dtype, std::int64_t rows, std::int64_t vocabulary, boo
   });
   expect_near(parity, {"loss", "token_loss"});
   if (gradients) expect_near(parity, {"dx", "dweight"});
+}
+
+// The loss of rows without a target is 0 and their gradient too, whatever they were before.
+TEST_P(DenseKernel, RowsWithoutTargetsLoseNothing) {
+  Parity parity(GetParam());
+  Owned targets(DType::kI32, {9});
+  targets.fill(kIgnoredTarget);
+  parity.input("x", random_normal(DType::kF32, {9, 8}, 1));
+  parity.input("weight", random_normal(DType::kF32, {24, 8}, 2));
+  parity.input("targets", targets, Kind::kInteger);
+  parity.output("logits", {4, 24});
+  parity.input("loss", Owned(DType::kF64, {2}), Kind::kDouble);
+  parity.output("dx", {9, 8});
+  parity.input("dweight", Owned(DType::kF32, {24, 8}), Kind::kStat);
+  parity.run({9}, [](Ops& ops, const auto& at, const Documents& /*documents*/) {
+    LinearCrossEntropy op;
+    op.loss = at("loss");
+    op.dx = at("dx");
+    op.dweight = at("dweight");
+    op.x = at("x");
+    op.weight = at("weight");
+    op.targets = at("targets");
+    op.logits = at("logits");
+    ops.run(op);
+  });
+  for (const char* name : {"loss", "dx", "dweight"}) EXPECT_TRUE(parity.same(name));
 }
 
 TEST_P(DenseKernel, LosesAsTheCpuDoes) {
@@ -183,6 +153,27 @@ void compare_gates(DType dtype, std::int64_t heads, std::int64_t dim, bool selec
   for (const char* name : {"gates", "deltas", "dbias"}) EXPECT_TRUE(parity.near(name, 1e-5));
 }
 
+TEST_P(DenseKernel, TwoRunsGiveTheSameBiasGradients) {
+  Parity parity(GetParam());
+  parity.input("dout", random_normal(DType::kF32, {1300, 4, 64}, 1));
+  parity.input("branch", random_normal(DType::kF32, {1300, 4, 64}, 2));
+  parity.input("gates", random_normal(DType::kF32, {1300, 4, 3}, 3), Kind::kStat);
+  parity.output("dlogits", {1300, 4, 3});
+  parity.output("deltas", {1300, 4, 3}, Kind::kStat);
+  for (const char* name : {"first", "second"}) {
+    parity.input(name, Owned(DType::kF32, {12}), Kind::kStat);
+    parity.run({1300}, [&](Ops& ops, const auto& at, const Documents& /*documents*/) {
+      ops.run(GateBackward{.dlogits = at("dlogits"),
+                           .dbias = at(name),
+                           .deltas = at("deltas"),
+                           .dout = at("dout"),
+                           .branches = {at("branch"), at("branch"), at("branch")},
+                           .gates = at("gates")});
+    });
+  }
+  EXPECT_TRUE(test::same(parity.fetch("first"), parity.fetch("second")));
+}
+
 TEST_P(DenseKernel, GatesMixTheBranches) {
   compare_gates(GetParam(), 16, 64, true);
   compare_gates(GetParam(), 3, 128, false);
@@ -190,14 +181,40 @@ TEST_P(DenseKernel, GatesMixTheBranches) {
   compare_gates(GetParam(), 2, 7, true);
 }
 
-TEST_P(DenseKernel, CastsMasterWeights) {
+TEST_P(DenseKernel, CastsMasterWeightsAndBack) {
+  for (const std::int64_t count : {1003, 4096, 7, 1}) {
+    Parity parity(GetParam());
+    parity.input("in", random_normal(DType::kF32, {count}, 1), Kind::kStat);
+    parity.output("out", {count});
+    parity.output("back", {count}, Kind::kStat);
+    parity.run({1}, [](Ops& ops, const auto& at, const Documents& /*documents*/) {
+      ops.run(Cast{.out = at("out"), .in = at("in")});
+      ops.run(Cast{.out = at("back"), .in = at("out")});
+    });
+    const Owned rounded(DType::kF32, {count});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double exact = parity.expected("in").get(i);
+      rounded.set(
+          i, GetParam() == DType::kBF16 ? from_bf16(to_bf16(static_cast<float>(exact))) : exact);
+    }
+    EXPECT_TRUE(test::same(parity.fetch("out"), rounded));
+    EXPECT_TRUE(test::same(parity.fetch("back"), parity.fetch("out")));
+  }
+}
+
+// A tensor that starts between two packs of 16 bytes.
+TEST_P(DenseKernel, TakesTensorsThatStartAnywhere) {
   Parity parity(GetParam());
   parity.input("in", random_normal(DType::kF32, {1003}, 1), Kind::kStat);
   parity.output("out", {1003});
+  parity.input("sum", Owned(DType::kF64, {1}), Kind::kDouble);
   parity.run({1}, [](Ops& ops, const auto& at, const Documents& /*documents*/) {
     ops.run(Cast{.out = at("out"), .in = at("in")});
+    ops.run(Cast{.out = at("out").slice(1, 1003), .in = at("in").slice(0, 1002)});
+    ops.run(SumSquares{.sum = at("sum"), .x = at("in").slice(3, 1003)});
   });
   expect_near(parity, {"out"});
+  EXPECT_TRUE(parity.near("sum", 1e-12));
 }
 
 void compare_updates(DType dtype, double max_norm, bool finite) {
