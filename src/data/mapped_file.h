@@ -9,7 +9,8 @@
 
 namespace nsa {
 
-/// Move-only; the address of the bytes survives a move.
+/// Move-only; the address of the bytes survives a move. A file that is cut off, or that its disk
+/// refuses, while its bytes are in use ends the process with a sentence and exit code 3.
 class MappedFile {
  public:
   MappedFile() = default;

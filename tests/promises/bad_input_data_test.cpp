@@ -241,6 +241,21 @@ TEST_F(BadData, ATokenOutsideIsFoundInTrainingWithoutTheCheckAtTheStart) {
   expect_refusal(outcome, 3, {path("train.bin") + ": token 100 (at byte 264) is id 64"});
 }
 
+TEST_F(BadData, AShardThatIsCutOffWhileItIsInUseExitsThree) {
+  const Watch cutter{.on_line = [this](const std::string& line, int /*process*/) {
+    if (line.find(" 2/100000 ") != std::string::npos) {
+      std::filesystem::resize_file(folder_ / "train.bin", 0);
+    }
+  }};
+  const Outcome outcome = run_program(
+      {std::string(NSA_BINARY_DIR) + "/nsa_train", "--config", path("run.yaml"), "--override",
+       "run.out_dir=" + out().string(), "--override", "train.steps=100000"},
+      cutter);
+  expect_refusal(outcome, 3,
+                 {path("train.bin") + ": cannot be read any more", "was cut off",
+                  "run the same command again"});
+}
+
 TEST_F(BadData, AVocabularyLargerThanTheModelsExitsTwo) {
   expect_refused(2, {"data.train", "vocabulary of 64", "model.vocab_size = 63", "at least 64"},
                  {"model.vocab_size=63"});
