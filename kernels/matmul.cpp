@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "kernels/common/check.h"
 #include "kernels/cuda_ops.h"
@@ -54,7 +55,7 @@ MatmulEngine::MatmulEngine(Device& device, cudaStream_t stream)
 }
 
 MatmulEngine::~MatmulEngine() {
-  for (auto& [key, plan] : plans_) delete plan;
+  plans_.clear();  // before the library that made them
   cublasLtDestroy(handle_);
 }
 
@@ -69,7 +70,7 @@ const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
   const std::uint32_t flags = (product.transpose_a ? 1U : 0U) + (product.transpose_b ? 2U : 0U) +
                               (product.accumulate ? 4U : 0U) + (in_type == CUDA_R_16BF ? 8U : 0U) +
                               (out_type == CUDA_R_16BF ? 16U : 0U) + (alignment << 8U);
-  Plan*& kept = plans_[{m, n, k, flags}];
+  std::unique_ptr<Plan>& kept = plans_[{m, n, k, flags}];
   if (kept != nullptr) return *kept;
 
   auto plan = std::make_unique<Plan>();
@@ -108,7 +109,7 @@ const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
   check(status);
   nsa::check(found > 0, "cuBLASLt has no algorithm for a matrix product");
   plan->algorithm = result.algo;
-  kept = plan.release();
+  kept = std::move(plan);
   return *kept;
 }
 

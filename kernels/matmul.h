@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
 
 #include <cublasLt.h>
@@ -46,7 +47,7 @@ class MatmulEngine {
   cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
-  std::map<Key, Plan*> plans_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace nsa::cuda
