@@ -3,7 +3,7 @@
 // Tiles of rows in shared memory, in and out, for the tensor-core kernels of range attention.
 
 #include "kernels/attention/range_problem.cuh"
-#include "kernels/nsa/tensor_core.cuh"
+#include "kernels/common/tensor_core.cuh"
 
 namespace nsa::cuda {
 

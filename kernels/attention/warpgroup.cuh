@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/nsa/tensor_core.cuh"
+#include "kernels/common/tensor_core.cuh"
 
 // Set where code for sm_90a itself is compiled: elsewhere the kernels of this path are empty, and
 // the host does not launch them.

@@ -1,8 +1,8 @@
 // The score pass on tensor cores.
 
 #include "kernels/common/check.h"
+#include "kernels/common/tensor_core.cuh"
 #include "kernels/nsa/block_scores.cuh"
-#include "kernels/nsa/tensor_core.cuh"
 
 namespace nsa::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/common/check.h"
+#include "kernels/common/tensor_core.cuh"
 #include "kernels/nsa/selected_kernels.h"
-#include "kernels/nsa/tensor_core.cuh"
 
 namespace nsa::cuda {
 namespace {

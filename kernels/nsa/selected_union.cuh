@@ -4,8 +4,8 @@
 // one KV head and walks the union of the blocks they selected, so that each crosses to shared
 // memory once. A warp owns 16 rows (query, head) and skips tiles that none of its queries selected.
 
+#include "kernels/common/tensor_core.cuh"
 #include "kernels/nsa/selected_problem.h"
-#include "kernels/nsa/tensor_core.cuh"
 
 namespace nsa::cuda {
 
