@@ -59,18 +59,25 @@ RangeAttentionBackward branch_backward(const BranchGradients& op, Branch branch)
   return range;
 }
 
+/// What a forward hands over as it is; `documents` as the device sees them.
+template <class Forward>
+RangeAttentionForward forward_of(const Forward& op, KeyRange range, const NsaGeometry& geometry,
+                                 const DocumentView& documents) {
+  return {.out = op.out,
+          .lse = op.lse,
+          .q = op.q,
+          .k = op.k,
+          .v = op.v,
+          .scale = op.scale,
+          .range = range,
+          .documents = documents,
+          .geometry = geometry};
+}
+
 }  // namespace
 
 void CudaOps::apply(const DenseAttentionForward& op) {
-  range_attention_forward({.out = op.out,
-                           .lse = op.lse,
-                           .q = op.q,
-                           .k = op.k,
-                           .v = op.v,
-                           .scale = op.scale,
-                           .range = KeyRange::kCausal,
-                           .documents = documents_.view(op.documents),
-                           .geometry = {}},
+  range_attention_forward(forward_of(op, KeyRange::kCausal, {}, documents_.view(op.documents)),
                           stream_);
 }
 
@@ -100,16 +107,8 @@ void CudaOps::apply(const DenseAttentionBackward& op) {
 }
 
 void CudaOps::apply(const WindowAttentionForward& op) {
-  range_attention_forward({.out = op.out,
-                           .lse = op.lse,
-                           .q = op.q,
-                           .k = op.k,
-                           .v = op.v,
-                           .scale = op.scale,
-                           .range = KeyRange::kWindow,
-                           .documents = documents_.view(op.documents),
-                           .geometry = op.geometry},
-                          stream_);
+  range_attention_forward(
+      forward_of(op, KeyRange::kWindow, op.geometry, documents_.view(op.documents)), stream_);
 }
 
 void CudaOps::apply(const WindowAttentionBackward& op) {
