@@ -1,10 +1,13 @@
 #include "kernels/cuda_device.h"
 
 #include <algorithm>
+#include <array>
+#include <nvtx3/nvToolsExt.h>
 #include <string>
 
 #include "core/error.h"
 #include "kernels/common/check.h"
+#include "kernels/stopwatch.h"
 
 namespace nsa::cuda {
 namespace {
@@ -97,6 +100,27 @@ void CudaDevice::fill_zero(void* data, std::int64_t bytes) {
 
 void CudaDevice::synchronize() {
   check(cudaStreamSynchronize(stream_));
+}
+
+void CudaDevice::begin_range(const char* name) {
+  nvtxRangePushA(name);
+}
+
+void CudaDevice::end_range() noexcept {
+  nvtxRangePop();
+}
+
+std::unique_ptr<Stopwatch> CudaDevice::make_stopwatch() {
+  return std::make_unique<EventStopwatch>(stream_);
+}
+
+std::optional<DeviceHealth> CudaDevice::health() {
+  if (!nvml_) {
+    std::array<char, 32> bus{};
+    check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index_));
+    nvml_ = std::make_unique<Nvml>(bus.data());
+  }
+  return nvml_->health();
 }
 
 void* CudaDevice::do_allocate(std::int64_t bytes) {

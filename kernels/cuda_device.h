@@ -9,6 +9,7 @@
 
 #include "core/device.h"
 #include "kernels/common/staging.h"
+#include "kernels/nvml.h"
 
 namespace nsa::cuda {
 
@@ -32,6 +33,14 @@ class CudaDevice final : public Device {
   void fill_zero(void* data, std::int64_t bytes) override;
   void synchronize() override;
 
+  /// NVTX ranges of the calling thread.
+  void begin_range(const char* name) override;
+  void end_range() noexcept override;
+  /// Of the stream's events.
+  std::unique_ptr<Stopwatch> make_stopwatch() override;
+  /// What NVML tells; none where its library is missing.
+  std::optional<DeviceHealth> health() override;
+
  protected:
   void* do_allocate(std::int64_t bytes) override;
   void do_release(void* data) noexcept override;
@@ -41,6 +50,7 @@ class CudaDevice final : public Device {
   std::string name_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Nvml> nvml_;  ///< opened when health() is first asked
 };
 
 }  // namespace nsa::cuda

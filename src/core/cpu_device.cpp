@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -6,6 +7,7 @@
 #include <new>
 #include <string>
 #include <unistd.h>
+#include <utility>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -33,6 +35,29 @@ void Device::release(void* data, std::int64_t bytes) noexcept {
   do_release(data);
   const std::lock_guard lock(count_mutex);
   allocated_bytes_ -= bytes;
+}
+
+namespace {
+
+/// What is queued on a CPU is done when the call returns: the wall clock tells.
+class WallStopwatch final : public Stopwatch {
+ public:
+  void start() override { begin_ = Clock::now(); }
+  void stop() noexcept override {
+    seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+  double take_seconds() override { return std::exchange(seconds_, 0.0); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Stopwatch> Device::make_stopwatch() {
+  return std::make_unique<WallStopwatch>();
 }
 
 namespace {

@@ -4,9 +4,37 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace nsa {
+
+/// Adds up how long the device works on what is queued between start() and stop(). Pairs do not
+/// nest. Neither call waits for the device or allocates memory of it.
+class Stopwatch {
+ public:
+  Stopwatch() = default;
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  virtual ~Stopwatch() = default;
+
+  virtual void start() = 0;
+  virtual void stop() noexcept = 0;
+  /// Seconds between all starts and stops since the last call; waits for the last stop.
+  virtual double take_seconds() = 0;
+};
+
+/// How a device is doing. What it does not tell is absent.
+struct DeviceHealth {
+  std::optional<double> utilisation;    ///< share of the last moments in which it computed, 0 to 1
+  std::optional<double> power_w;        ///< drawn now
+  std::optional<double> power_limit_w;  ///< at which it lowers its clocks
+  std::optional<double> temperature_c;
+  std::optional<double> clock_mhz;
+  /// Why the clocks are lower than they could be, such as power_cap or thermal; empty: nothing.
+  std::vector<std::string> throttle;
+};
 
 /// Allocates and moves bytes. Work is queued in order; the CPU device does it at once.
 class Device {
@@ -29,6 +57,15 @@ class Device {
   virtual void fill_zero(void* data, std::int64_t bytes) = 0;
   virtual void synchronize() = 0;
 
+  /// For profilers (DeviceRange): a name for what is queued until the end_range() that belongs to
+  /// it. Ranges nest.
+  virtual void begin_range(const char* /*name*/) {}
+  virtual void end_range() noexcept {}
+  /// Of the wall clock, unless the device has one of its own. The device must outlive it.
+  virtual std::unique_ptr<Stopwatch> make_stopwatch();
+  /// None where the device or its driver has nothing to tell.
+  virtual std::optional<DeviceHealth> health() { return std::nullopt; }
+
   /// How many allocations were ever made: constant inside a step.
   std::int64_t allocations() const { return allocations_; }
   std::int64_t allocated_bytes() const { return allocated_bytes_; }
@@ -42,6 +79,18 @@ class Device {
   std::int64_t allocations_ = 0;
   std::int64_t allocated_bytes_ = 0;
   std::int64_t peak_bytes_ = 0;
+};
+
+/// Names what is queued while it lives. Without a profiler it costs next to nothing.
+class DeviceRange {
+ public:
+  DeviceRange(Device& device, const char* name) : device_(device) { device_.begin_range(name); }
+  ~DeviceRange() { device_.end_range(); }
+  DeviceRange(const DeviceRange&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
+
+ private:
+  Device& device_;
 };
 
 std::unique_ptr<Device> make_cpu_device();
