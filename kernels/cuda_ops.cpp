@@ -17,8 +17,9 @@ int count_multiprocessors() {
 
 }  // namespace
 
-CudaOps::CudaOps(CudaDevice& device)
+CudaOps::CudaOps(CudaDevice& device, KernelChoice kernels)
     : stream_(device.stream()),
+      general_(kernels == KernelChoice::kGeneral),
       multiprocessors_(count_multiprocessors()),
       matmul_(device, stream_),
       scratch_(device, stream_),
@@ -33,10 +34,10 @@ bool cuda_available() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
-Backend make_cuda_backend(int index) {
+Backend make_cuda_backend(int index, KernelChoice kernels) {
   auto device = std::make_unique<cuda::CudaDevice>(index);
   Backend backend;
-  backend.ops = std::make_unique<cuda::CudaOps>(*device);
+  backend.ops = std::make_unique<cuda::CudaOps>(*device, kernels);
   backend.device = std::move(device);
   return backend;
 }

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "core/kernel_choice.h"
 #include "kernels/common/documents.h"
 #include "kernels/common/scratch.h"
 #include "kernels/common/staging.h"
@@ -20,7 +21,7 @@ namespace nsa::cuda {
 class CudaOps final : public Ops {
  public:
   /// `device` must outlive this.
-  explicit CudaOps(CudaDevice& device);
+  CudaOps(CudaDevice& device, KernelChoice kernels);
 
  private:
   void apply(const MatmulForward& op) override;
@@ -53,6 +54,7 @@ class CudaOps final : public Ops {
   void apply(const AdamW& op) override;
 
   cudaStream_t stream_;
+  bool general_;         ///< whether fast paths are left out, by choice
   int multiprocessors_;  ///< of the GPU: how many blocks run side by side
   MatmulEngine matmul_;
   Scratch scratch_;

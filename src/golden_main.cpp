@@ -1,14 +1,14 @@
 // nsa_golden: golden files through the ops, one line a file and element type.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "core/error.h"
-#include "core/standard_streams.h"
+#include "core/log.h"
 #include "golden/golden_runner.h"
 
 namespace {
@@ -16,6 +16,7 @@ namespace {
 struct Options {
   std::vector<std::string> paths;
   std::string device = "cpu";
+  std::string kernels = "auto";
   std::string dtype;  ///< empty: all that the device offers
 };
 
@@ -36,7 +37,9 @@ int run(const Options& options) {
   const std::vector<nsa::DType> types = element_types(options);
   const std::vector<std::string> files = nsa::golden_files(options.paths);
   if (files.empty()) nsa::fail_config("the folders given hold no .safetensors file");
-  nsa::Backend backend = nsa::make_backend(options.device);
+  nsa::Backend backend = nsa::make_backend(
+      options.device, 0,
+      options.kernels == "general" ? nsa::KernelChoice::kGeneral : nsa::KernelChoice::kAuto);
   int code = 0;
   for (const std::string& file : files) {
     try {
@@ -48,39 +51,32 @@ int run(const Options& options) {
       }
     } catch (const nsa::Error& error) {
       // The files after it are still worth a line each.
-      std::fprintf(stderr, "error: %s\n", error.what());
+      nsa::log::error(error.what());
       if (code <= 1) code = static_cast<int>(error.code());
     }
   }
   return code;
 }
 
+int run_command_line(int argc, char** argv) {
+  Options options;
+  CLI::App app("Golden files through the ops: forward and every gradient", "nsa_golden");
+  app.add_option("PATH", options.paths, "golden files, or folders of *.safetensors")->required();
+  app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--kernels", options.kernels,
+                 "on cuda: auto, or general for those that every GPU from sm_80 on runs")
+      ->check(CLI::IsMember({"auto", "general"}))
+      ->capture_default_str();
+  app.add_option("--dtype", options.dtype,
+                 "fp32, and fp64 on the cpu or bf16 on cuda (default: both)");
+  if (!nsa::read_command_line(app, argc, argv)) return 0;
+  const int code = run(options);
+  if (code == 0) nsa::check_standard_output();
+  return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  nsa::hold_standard_streams();
-  try {
-    Options options;
-    CLI::App app("Golden files through the ops: forward and every gradient", "nsa_golden");
-    app.add_option("PATH", options.paths, "golden files, or folders of *.safetensors")->required();
-    app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
-    app.add_option("--dtype", options.dtype,
-                   "fp32, and fp64 on the cpu or bf16 on cuda (default: both)");
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-      if (app.exit(error) != 0) return static_cast<int>(nsa::ExitCode::kConfig);
-      nsa::check_standard_output();  // --help
-      return 0;
-    }
-    const int code = run(options);
-    if (code == 0) nsa::check_standard_output();
-    return code;
-  } catch (const nsa::Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return static_cast<int>(nsa::ExitCode::kRuntime);
-  }
+  return nsa::run_program([&] { return run_command_line(argc, argv); });
 }

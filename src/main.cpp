@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "config/parse.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -151,40 +152,21 @@ ExitCode run(const Arguments& arguments) {
   return Trainer(config).train();
 }
 
-int main_with_codes(int argc, char** argv) {
+ExitCode run_command_line(int argc, char** argv) {
   CLI::App app("Trains language models with native sparse attention.", "nsa_train");
   Arguments arguments;
-  try {
-    describe(app, arguments);
-    app.parse(argc, argv);
-    arguments.verify_checkpoints = app.count("--verify-ckpt") > 0;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      app.exit(error);
-      check_standard_output();
-      return static_cast<int>(ExitCode::kDone);
-    }
-    log::error(std::string(error.what()) + "; nsa_train --help lists everything");
-    return static_cast<int>(ExitCode::kConfig);
-  }
+  describe(app, arguments);
+  if (!read_command_line(app, argc, argv)) return ExitCode::kDone;
+  arguments.verify_checkpoints = app.count("--verify-ckpt") > 0;
   const ExitCode code = run(arguments);
   // A training run outlives the terminal that shows it; an answer has to arrive.
   if (!asked_modes(arguments).empty()) check_standard_output();
-  return static_cast<int>(code);
+  return code;
 }
 
 }  // namespace
 }  // namespace nsa
 
 int main(int argc, char** argv) {
-  nsa::hold_standard_streams();
-  try {
-    return nsa::main_with_codes(argc, argv);
-  } catch (const nsa::Error& error) {
-    nsa::log::error(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    nsa::log::error(error.what());
-  }
-  return static_cast<int>(nsa::ExitCode::kRuntime);
+  return nsa::run_program([&] { return nsa::run_command_line(argc, argv); });
 }

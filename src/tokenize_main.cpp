@@ -1,17 +1,15 @@
 // nsa_tokenize: trains a tokenizer on text, and turns text into token shards.
 
 #include <cstdint>
-#include <exception>
 #include <map>
-#include <new>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/log.h"
-#include "core/standard_streams.h"
 #include "data/encode.h"
 #include "data/tokenizer_train.h"
 
@@ -71,8 +69,9 @@ void run_encode(const nsa::EncodeOptions& options) {
   }
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("Text to tokens: trains a sentencepiece model, and encodes text into token shards.");
+nsa::ExitCode run(int argc, char** argv) {
+  CLI::App app("Text to tokens: trains a sentencepiece model, and encodes text into token shards.",
+               "nsa_tokenize");
   app.require_subcommand(1);
   std::string on_bad_line = "error";
   nsa::TokenizerTrainOptions train;
@@ -106,16 +105,7 @@ int run(int argc, char** argv) {
       ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{
           {"K", 1'000}, {"M", 1'000'000}, {"B", 1'000'000'000}}))
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      app.exit(error);
-      nsa::check_standard_output();
-      return static_cast<int>(nsa::ExitCode::kDone);
-    }
-    nsa::fail_config(std::string(error.what()) + "; see nsa_tokenize --help");
-  }
+  if (!nsa::read_command_line(app, argc, argv)) return nsa::ExitCode::kDone;
   train.corpus.skip_bad_lines = encode.corpus.skip_bad_lines = on_bad_line == "skip";
   if (train_command->parsed()) {
     run_train(train);
@@ -123,22 +113,11 @@ int run(int argc, char** argv) {
     encode.format = nsa::shard_format_of(format).value();
     run_encode(encode);
   }
-  return static_cast<int>(nsa::ExitCode::kDone);
+  return nsa::ExitCode::kDone;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  nsa::hold_standard_streams();
-  try {
-    return run(argc, argv);
-  } catch (const nsa::Error& error) {
-    nsa::log::error(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::bad_alloc&) {
-    nsa::log::error("out of memory");
-  } catch (const std::exception& error) {
-    nsa::log::error(error.what());
-  }
-  return static_cast<int>(nsa::ExitCode::kRuntime);
+  return nsa::run_program([&] { return run(argc, argv); });
 }

@@ -36,14 +36,15 @@ const std::map<std::string, std::vector<std::string>> kReservedHeaders = {
     {"<sentencepiece", {"data/tokenizer"}},
     {"<spdlog/", {"core/log", "core/format"}},
     {"<cblas", {"ops/cpu/matmul.cpp"}},
-    {"<CLI11", {"main.cpp", "tokenize_main.cpp", "golden_main.cpp"}},
-    {"<CLI/", {"main.cpp", "tokenize_main.cpp", "golden_main.cpp"}},
+    {"<CLI11", {"command_line.h", "main.cpp", "tokenize_main.cpp", "golden_main.cpp"}},
+    {"<CLI/", {"command_line.h", "main.cpp", "tokenize_main.cpp", "golden_main.cpp"}},
     {"<zlib", {"data/", "core/checksum.cpp"}},
     {"<zstd", {"data/"}},
     {"<nlohmann/", {"core/safetensors.cpp", "data/", "golden/", "train/"}},
     {"<cuda", {"kernels/"}},
     {"<cublas", {"kernels/"}},
     {"<nccl", {"kernels/"}},
+    {"<nvtx3", {"kernels/"}},
 };
 
 struct SourceFile {

@@ -39,7 +39,7 @@ void row_products(float* deltas, const Tensor& out, const Tensor& dout, cudaStre
 }
 
 /// What the backward of a branch hands over as it is.
-RangeAttentionBackward branch_backward(const BranchGradients& op, Branch branch) {
+RangeAttentionBackward branch_backward(const BranchGradients& op, Branch branch, bool general) {
   RangeAttentionBackward range;
   range.dq = op.dq;
   range.dk = op.dk;
@@ -56,13 +56,14 @@ RangeAttentionBackward branch_backward(const BranchGradients& op, Branch branch)
   range.scale = op.scale;
   range.geometry = op.geometry;
   range.longest = op.documents.longest();
+  range.general = general;
   return range;
 }
 
 /// What a forward hands over as it is; `documents` as the device sees them.
 template <class Forward>
 RangeAttentionForward forward_of(const Forward& op, KeyRange range, const NsaGeometry& geometry,
-                                 const DocumentView& documents) {
+                                 const DocumentView& documents, bool general) {
   return {.out = op.out,
           .lse = op.lse,
           .q = op.q,
@@ -71,14 +72,15 @@ RangeAttentionForward forward_of(const Forward& op, KeyRange range, const NsaGeo
           .scale = op.scale,
           .range = range,
           .documents = documents,
-          .geometry = geometry};
+          .geometry = geometry,
+          .general = general};
 }
 
 }  // namespace
 
 void CudaOps::apply(const DenseAttentionForward& op) {
-  range_attention_forward(forward_of(op, KeyRange::kCausal, {}, documents_.view(op.documents)),
-                          stream_);
+  range_attention_forward(
+      forward_of(op, KeyRange::kCausal, {}, documents_.view(op.documents), general_), stream_);
 }
 
 void CudaOps::apply(const DenseAttentionBackward& op) {
@@ -102,18 +104,20 @@ void CudaOps::apply(const DenseAttentionBackward& op) {
                             .range = KeyRange::kCausal,
                             .documents = documents_.view(op.documents),
                             .geometry = {},
-                            .longest = op.documents.longest()},
+                            .longest = op.documents.longest(),
+                            .general = general_},
                            stream_, frame, multiprocessors_);
 }
 
 void CudaOps::apply(const WindowAttentionForward& op) {
   range_attention_forward(
-      forward_of(op, KeyRange::kWindow, op.geometry, documents_.view(op.documents)), stream_);
+      forward_of(op, KeyRange::kWindow, op.geometry, documents_.view(op.documents), general_),
+      stream_);
 }
 
 void CudaOps::apply(const WindowAttentionBackward& op) {
   Scratch::Frame frame(scratch_);
-  RangeAttentionBackward range = branch_backward(op, kWindow);
+  RangeAttentionBackward range = branch_backward(op, kWindow, general_);
   range.range = KeyRange::kWindow;
   range.documents = documents_.view(op.documents);
   range_attention_backward(range, stream_, frame, multiprocessors_);
@@ -121,7 +125,7 @@ void CudaOps::apply(const WindowAttentionBackward& op) {
 
 void CudaOps::apply(const CompressedAttentionBackward& op) {
   Scratch::Frame frame(scratch_);
-  RangeAttentionBackward range = branch_backward(op, kCompressed);
+  RangeAttentionBackward range = branch_backward(op, kCompressed, general_);
   range.range = KeyRange::kCompressed;
   range.documents = documents_.view(op.documents, op.geometry);
   range_attention_backward(range, stream_, frame, multiprocessors_);

@@ -27,6 +27,7 @@ RangeProblem<T> range_problem(const Op& op) {
   problem.tokens = static_cast<std::int32_t>(op.q.dim(0));
   problem.keys = static_cast<std::int32_t>(op.k.dim(0));
   problem.scale = static_cast<float>(op.scale);
+  problem.general = op.general;
   problem.rule = {.range = op.range, .geometry = op.geometry, .documents = op.documents};
   if (problem.head_dim > kMostDim || problem.v_dim > kMostDim) {
     fail_config("attention on the GPU takes head dims up to " + std::to_string(kMostDim) +

@@ -32,6 +32,7 @@ struct RangeAttentionForward {
   KeyRange range = KeyRange::kCausal;
   DocumentView documents{};  ///< with the compression tables where range is kCompressed
   NsaGeometry geometry;      ///< ignored where range is kCausal
+  bool general = false;      ///< leave out the kernels of single GPU generations
 };
 
 /// The upstream gradient of row (t, h) is gate * dout; delta is its product with the row of out.
@@ -52,6 +53,7 @@ struct RangeAttentionBackward {
   DocumentView documents{};
   NsaGeometry geometry;
   std::int64_t longest = 0;  ///< tokens of the longest document: how finely work is split
+  bool general = false;      ///< as in forward
 };
 
 /// Queued on `stream`. Refuses head dims above 256 (configuration error).

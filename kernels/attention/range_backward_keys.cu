@@ -173,7 +173,7 @@ void launch_keys(const RangeProblem<bf16>& problem, const Segments& segments, cu
 
 void range_backward_keys_tensor(const RangeProblem<bf16>& problem, const RangeSplit& split,
                                 cudaStream_t stream) {
-  if (range_backward_keys_group(problem, split, stream)) return;
+  if (!problem.general && range_backward_keys_group(problem, split, stream)) return;
   with_range_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
     constexpr bool kTogether = kHeadDim <= 192;
     using S = Shape<kHeadDim, kValueDim, true, kTogether>;

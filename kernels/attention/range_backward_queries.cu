@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 void range_backward_queries_tensor(const RangeProblem<bf16>& problem, cudaStream_t stream) {
-  if (range_backward_queries_group(problem, stream)) return;
+  if (!problem.general && range_backward_queries_group(problem, stream)) return;
   with_range_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
     using S = Shape<kHeadDim, kValueDim>;
     const auto blocks = static_cast<unsigned>((problem.rows() + S::kRows - 1) / S::kRows);

@@ -61,6 +61,7 @@ struct RangeProblem {
   std::int32_t heads = 0, kv_heads = 0, group = 0, head_dim = 0, v_dim = 0;
   std::int32_t tokens = 0, keys = 0;
   float scale = 0;
+  bool general = false;  ///< no fast path
   RangeRule rule;
 
   /// Rows of one KV head: (token, head of the group), the head fastest.

@@ -23,6 +23,7 @@ struct ScoreProblem {
   std::int32_t first = 0, count = 0;
   std::int32_t kv_heads = 0, group = 0, head_dim = 0;
   float scale = 0;
+  bool general = false;  ///< no fast path
   NsaGeometry geometry;
   DocumentView documents{};
 };

@@ -30,7 +30,8 @@ void score(const ScoreProblem<T>& problem, cudaStream_t stream) {
 }
 
 template <class T>
-ScoreProblem<T> score_problem(const CompressedSelectForward& op, const DocumentView& documents) {
+ScoreProblem<T> score_problem(const CompressedSelectForward& op, const DocumentView& documents,
+                              bool general) {
   ScoreProblem<T> problem;
   problem.q = elements<T>(op.q);
   problem.k = elements<T>(op.k);
@@ -39,6 +40,7 @@ ScoreProblem<T> score_problem(const CompressedSelectForward& op, const DocumentV
   problem.group = static_cast<std::int32_t>(op.q.dim(1) / op.k.dim(1));
   problem.head_dim = static_cast<std::int32_t>(op.q.dim(2));
   problem.scale = static_cast<float>(op.scale);
+  problem.general = general;
   problem.geometry = op.geometry;
   problem.documents = documents;
   return problem;
@@ -56,7 +58,8 @@ void CudaOps::apply(const CompressedSelectForward& op) {
                            .scale = op.scale,
                            .range = KeyRange::kCompressed,
                            .documents = documents,
-                           .geometry = op.geometry},
+                           .geometry = op.geometry,
+                           .general = general_},
                           stream_);
   const bool ranked = op.blocks.defined() && !op.reuse_blocks;
   if (!ranked && !op.importance.defined()) return;
@@ -76,7 +79,7 @@ void CudaOps::apply(const CompressedSelectForward& op) {
     importance = frame.take<float>(chunk * kv_heads * most);
   }
   with_device_type(op.q.dtype(), [&]<class T>() {
-    ScoreProblem<T> problem = score_problem<T>(op, documents);
+    ScoreProblem<T> problem = score_problem<T>(op, documents, general_);
     problem.importance = importance;
     problem.stride = most;
     for (std::int64_t first = 0; first < tokens; first += chunk) {

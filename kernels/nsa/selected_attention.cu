@@ -4,16 +4,11 @@
 #include <type_traits>
 
 #include "kernels/cuda_ops.h"
-#include "kernels/nsa/selected_index.h"
 #include "kernels/nsa/selected_kernels.h"
 #include "ops/gate.h"
 
 namespace nsa::cuda {
 namespace {
-
-/// Pieces of the inverse index for each multiprocessor: enough that the last ones to finish do not
-/// keep the others waiting, few enough that the slots of long lists stay small.
-constexpr std::int64_t kPiecesOfMultiprocessor = 8;
 
 void check_dims(std::int64_t head_dim, std::int64_t v_dim) {
   constexpr std::int64_t kMostDim = 256;
@@ -28,7 +23,7 @@ void check_dims(std::int64_t head_dim, std::int64_t v_dim) {
 void CudaOps::apply(const SelectedAttentionForward& op) {
   check_dims(op.q.dim(2), op.v.dim(2));
   with_device_type(op.q.dtype(), [&]<class T>() {
-    SelectedProblem<T> problem = selected_problem<T>(op, documents_.view(op.documents));
+    SelectedProblem<T> problem = selected_problem<T>(op, documents_.view(op.documents), general_);
     problem.out = elements<T>(op.out);
     if constexpr (std::is_same_v<T, bf16>) {
       if (fits_tensor_cores(problem.head_dim, problem.v_dim)) {
@@ -43,7 +38,7 @@ void CudaOps::apply(const SelectedAttentionBackward& op) {
   check_dims(op.q.dim(2), op.v.dim(2));
   Scratch::Frame frame(scratch_);
   with_device_type(op.q.dtype(), [&]<class T>() {
-    SelectedProblem<T> problem = selected_problem<T>(op, documents_.view(op.documents));
+    SelectedProblem<T> problem = selected_problem<T>(op, documents_.view(op.documents), general_);
     problem.dout = elements<T>(op.dout);
     problem.gates = op.gates.as<float>() + kSelected;
     problem.deltas = op.deltas.as<float>() + kSelected;
@@ -51,22 +46,14 @@ void CudaOps::apply(const SelectedAttentionBackward& op) {
     problem.dk = elements<T>(op.dk);
     problem.dv = elements<T>(op.dv);
     problem.accumulate_dq = op.accumulate_dq;
-    const Selection selection{.blocks = problem.blocks,
-                              .kv_heads = problem.kv_heads,
-                              .top_n = problem.top_n,
-                              .select_block = problem.select_block,
-                              .documents = problem.documents};
-    const BlockLists lists =
-        list_queries(selection, kPiecesOfMultiprocessor * multiprocessors_, frame, stream_);
     if constexpr (std::is_same_v<T, bf16>) {
       if (fits_tensor_cores(problem.head_dim, problem.v_dim)) {
-        auto* partials = frame.take<float>(lists.most_slots * slot_elements(problem));
         selected_dq_tensor(problem, stream_);
-        return selected_dkdv_tensor(problem, lists, partials, stream_);
+        return selected_dkdv(problem, multiprocessors_, frame, stream_);
       }
     }
     selected_dq_plain(problem, stream_);
-    selected_dkdv_plain(problem, lists, stream_);
+    selected_dkdv_plain(problem, list_queries(selection_of(problem), {}, frame, stream_), stream_);
   });
 }
 

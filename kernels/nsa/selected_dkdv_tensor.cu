@@ -4,7 +4,7 @@
 
 #include "kernels/common/check.h"
 #include "kernels/common/tensor_core.cuh"
-#include "kernels/nsa/selected_kernels.h"
+#include "kernels/nsa/selected_dkdv.h"
 
 namespace nsa::cuda {
 namespace {
@@ -12,7 +12,6 @@ namespace {
 constexpr int kStages = 2;
 /// Gathered rows whose scores are in registers at once.
 constexpr int kPartRows = 32;
-constexpr int kReduceThreads = 256;
 
 /// Which gradients one launch makes: both where their sums fit in the registers.
 enum class Part : int { kBoth, kKeys, kValues };
@@ -30,7 +29,7 @@ struct Layout {
   static constexpr int kBytes = kKeyBytes + kValueBytes + kStages * kStageBytes;
 };
 
-/// A segment of a block's list and the keys that a thread block takes.
+/// A part of a block's list and the keys that a thread block takes.
 struct Work {
   std::int32_t key;   ///< first token
   std::int32_t keys;  ///< at most kTileKeys
@@ -40,20 +39,16 @@ struct Work {
   std::int32_t slot;  ///< -1: sums are the gradients
 };
 
-__device__ Work find_work(const BlockLists& lists, const SelectedProblem<bf16>& p, int2 item,
-                          std::int32_t key_tile) {
-  const auto id = static_cast<std::int32_t>(item.x % lists.ids);
-  const auto segment = static_cast<std::int32_t>(lists.segment);
-  const std::int32_t begin = lists.begin[item.x] + item.y * segment;
-  const std::int32_t end = min(lists.begin[item.x + 1], begin + segment);
-  const std::int32_t first_slot = lists.first_slot[item.x];
+__device__ Work find_work(const BlockLists& lists, const SelectedProblem<bf16>& p,
+                          const ListPart& part, std::int32_t key_tile) {
+  const auto id = static_cast<std::int32_t>(part.list % lists.ids);
   Work work;
   work.key = lists.block_begin[id] + key_tile * kTileKeys;
   work.keys = min(lists.block_end[id] - work.key, kTileKeys);
-  work.kv_head = static_cast<std::int32_t>(item.x / lists.ids);
-  work.queries = lists.queries + begin;
-  work.rows = (end - begin) * p.group;
-  work.slot = first_slot < 0 ? -1 : first_slot + item.y;
+  work.kv_head = static_cast<std::int32_t>(part.list / lists.ids);
+  work.queries = lists.queries + part.begin;
+  work.rows = (part.end - part.begin) * p.group;
+  work.slot = part.slot;
   return work;
 }
 
@@ -87,7 +82,7 @@ __device__ void load_tile(std::uint32_t to, const bf16* x, std::int64_t stride, 
   }
 }
 
-/// Gathers rows [first, first + kRows) of the segment from x [tokens, heads, dim].
+/// Gathers rows [first, first + kRows) of the part from x [tokens, heads, dim].
 template <int kDim, int kRows>
 __device__ void gather_rows(std::uint32_t to, const bf16* x, const SelectedProblem<bf16>& p,
                             const Work& work, const Divider& group, std::int32_t dim,
@@ -110,7 +105,7 @@ __device__ void gather_rows(std::uint32_t to, const bf16* x, const SelectedProbl
   }
 }
 
-/// lse, gate, delta and token of the gathered rows; token -1 beyond the segment.
+/// lse, gate, delta and token of the gathered rows; token -1 beyond the part.
 template <int kRows>
 __device__ void gather_statistics(float* to, const SelectedProblem<bf16>& p, const Work& work,
                                   const Divider& group, std::int32_t first) {
@@ -193,11 +188,11 @@ __device__ void write_rows(const float (&total)[kDim / 8][4], float scale, const
   }
 }
 
-/// One block: up to kTileKeys keys of one block of one KV head, 16 a warp, against a segment of the
+/// One block: up to kTileKeys keys of one block of one KV head, 16 a warp, against a part of the
 /// queries that selected it, gathered kRows rows (query, head) at a time. Reads q, k, v, dout, lse,
-/// gates, deltas and the lists; writes dk and dv where the list is one segment, else a slot of
+/// gates, deltas and the lists; writes dk and dv where the part is the whole list, else a slot of
 /// `partials`. Scores are transposed, S^T = k q^T, so that p and dS are A operands as they come;
-/// fp32 sums over the whole segment in query order; p g and dS rounded to bf16. Head dims up to
+/// fp32 sums over the whole part in query order; p g and dS rounded to bf16. Head dims up to
 /// the padded ones, multiples of 8.
 template <int kHeadDim, int kValueDim, Part kPart>
 __global__ void __launch_bounds__(128, kHeadDim <= 128 ? 2 : 1)
@@ -207,10 +202,10 @@ __global__ void __launch_bounds__(128, kHeadDim <= 128 ? 2 : 1)
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr bool kKeys = kPart != Part::kValues;
   constexpr bool kValues = kPart != Part::kKeys;
-  const int2 item = lists.items[blockIdx.x / static_cast<unsigned>(key_tiles)];
-  if (item.x < 0) return;
+  const ListPart part = lists.parts[blockIdx.x / static_cast<unsigned>(key_tiles)];
+  if (part.list < 0) return;
   const auto key_tile = static_cast<std::int32_t>(blockIdx.x % static_cast<unsigned>(key_tiles));
-  const Work work = find_work(lists, p, item, key_tile);
+  const Work work = find_work(lists, p, part, key_tile);
   if (work.keys <= 0) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -308,45 +303,6 @@ __global__ void __launch_bounds__(128, kHeadDim <= 128 ? 2 : 1)
   }
 }
 
-/// One block: kTileKeys keys of one list of several segments. Reads the list's slots, writes dk and
-/// dv: sums over the segments in order.
-__global__ void __launch_bounds__(kReduceThreads)
-    selected_slots_kernel(const SelectedProblem<bf16> p, const BlockLists lists,
-                          const float* partials, std::int32_t key_tiles) {
-  const std::int64_t list = blockIdx.x / static_cast<unsigned>(key_tiles);
-  const auto key_tile = static_cast<std::int32_t>(blockIdx.x % static_cast<unsigned>(key_tiles));
-  const std::int32_t first_slot = lists.first_slot[list];
-  if (first_slot < 0) return;
-  const std::int64_t size = lists.begin[list + 1] - lists.begin[list];
-  const auto segments = static_cast<std::int32_t>((size + lists.segment - 1) / lists.segment);
-  const std::int64_t id = list % lists.ids;
-  const auto kv_head = static_cast<std::int32_t>(list / lists.ids);
-  const std::int32_t key = lists.block_begin[id] + key_tile * kTileKeys;
-  const std::int32_t keys = min(lists.block_end[id] - key, kTileKeys);
-  const std::int32_t width = p.head_dim + p.v_dim;
-  const std::int64_t stride = static_cast<std::int64_t>(key_tiles) * kTileKeys * width;
-  const float* first =
-      partials + (static_cast<std::int64_t>(first_slot) * key_tiles + key_tile) * kTileKeys * width;
-  for (std::int32_t at = static_cast<std::int32_t>(threadIdx.x); at < keys * width;
-       at += kReduceThreads) {
-    float sum = 0.0F;
-    for (std::int32_t segment = 0; segment < segments; ++segment) {
-      sum += first[segment * stride + at];
-    }
-    const std::int32_t column = at % width;
-    const std::int64_t row = p.pair(key + at / width, kv_head);
-    if (column < p.head_dim) {
-      p.dk[row * p.head_dim + column] = from_float<bf16>(sum);
-    } else {
-      p.dv[row * p.v_dim + column - p.head_dim] = from_float<bf16>(sum);
-    }
-  }
-}
-
-std::int32_t key_tiles_of(const SelectedProblem<bf16>& problem) {
-  return (problem.select_block + kTileKeys - 1) / kTileKeys;
-}
-
 template <int kHeadDim, int kValueDim, Part kPart>
 void launch(const SelectedProblem<bf16>& problem, const BlockLists& lists, float* partials,
             cudaStream_t stream) {
@@ -355,21 +311,15 @@ void launch(const SelectedProblem<bf16>& problem, const BlockLists& lists, float
   const std::int32_t key_tiles = key_tiles_of(problem);
   const int warps = std::min(kTileKeys, problem.select_block + 15) / 16;  // 16 keys each
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  kernel<<<static_cast<unsigned>(lists.most_items * key_tiles), static_cast<unsigned>(warps * 32),
+  kernel<<<static_cast<unsigned>(lists.most_parts * key_tiles), static_cast<unsigned>(warps * 32),
            kBytes, stream>>>(problem, lists, partials, key_tiles, Divider(problem.group));
   check_launch("selected_dkdv_kernel");
 }
 
 }  // namespace
 
-std::int64_t slot_elements(const SelectedProblem<bf16>& problem) {
-  return static_cast<std::int64_t>(key_tiles_of(problem)) * kTileKeys *
-         (problem.head_dim + problem.v_dim);
-}
-
 void selected_dkdv_tensor(const SelectedProblem<bf16>& problem, const BlockLists& lists,
                           float* partials, cudaStream_t stream) {
-  if (problem.tokens() == 0) return;
   with_padded_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
     if constexpr (kHeadDim <= 128) {
       launch<kHeadDim, kValueDim, Part::kBoth>(problem, lists, partials, stream);
@@ -378,11 +328,6 @@ void selected_dkdv_tensor(const SelectedProblem<bf16>& problem, const BlockLists
       launch<kHeadDim, kValueDim, Part::kValues>(problem, lists, partials, stream);
     }
   });
-  if (lists.most_slots == 0) return;
-  const std::int32_t key_tiles = key_tiles_of(problem);
-  selected_slots_kernel<<<static_cast<unsigned>(lists.lists * key_tiles), kReduceThreads, 0,
-                          stream>>>(problem, lists, partials, key_tiles);
-  check_launch("selected_slots_kernel");
 }
 
 }  // namespace nsa::cuda

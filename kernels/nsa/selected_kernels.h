@@ -9,18 +9,25 @@
 
 namespace nsa::cuda {
 
+template <class T>
+Selection selection_of(const SelectedProblem<T>& problem) {
+  return {.blocks = problem.blocks,
+          .kv_heads = problem.kv_heads,
+          .top_n = problem.top_n,
+          .select_block = problem.select_block,
+          .documents = problem.documents};
+}
+
 // Tensor cores, bf16. Head dims as fits_tensor_cores() says.
 
 /// out and lse.
 void selected_forward_tensor(const SelectedProblem<bf16>& problem, cudaStream_t stream);
 /// dq, query by query: probabilities are computed again.
 void selected_dq_tensor(const SelectedProblem<bf16>& problem, cudaStream_t stream);
-/// dk and dv, block by block, over the queries that selected the block in ascending order. Lists
-/// longer than a segment are summed by segments in `partials` [lists.most_slots, slot_elements()].
-void selected_dkdv_tensor(const SelectedProblem<bf16>& problem, const BlockLists& lists,
-                          float* partials, cudaStream_t stream);
-/// fp32 elements of one slot of `partials`.
-std::int64_t slot_elements(const SelectedProblem<bf16>& problem);
+/// dk and dv, block by block, over the queries that selected the block in ascending order. Makes
+/// the lists of the queries and chooses the kernel by shape and GPU.
+void selected_dkdv(const SelectedProblem<bf16>& problem, int multiprocessors, Scratch::Frame& frame,
+                   cudaStream_t stream);
 
 // One lane a key, fp32 arithmetic: fp32 storage, and bf16 where the others do not fit.
 

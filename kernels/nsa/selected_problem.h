@@ -29,6 +29,7 @@ struct SelectedProblem {
   std::int32_t kv_heads = 0, group = 0, head_dim = 0, v_dim = 0;
   std::int32_t select_block = 0, top_n = 0;
   float scale = 0;
+  bool general = false;  ///< no fast path
   DocumentView documents{};
 
   __host__ __device__ std::int32_t tokens() const { return documents.tokens; }
@@ -44,7 +45,7 @@ struct SelectedProblem {
 
 /// What forward and backward share.
 template <class T, class Op>
-SelectedProblem<T> selected_problem(const Op& op, const DocumentView& documents) {
+SelectedProblem<T> selected_problem(const Op& op, const DocumentView& documents, bool general) {
   SelectedProblem<T> problem;
   problem.q = elements<T>(op.q);
   problem.k = elements<T>(op.k);
@@ -58,6 +59,7 @@ SelectedProblem<T> selected_problem(const Op& op, const DocumentView& documents)
   problem.select_block = op.geometry.select_block;
   problem.top_n = op.geometry.top_n;
   problem.scale = static_cast<float>(op.scale);
+  problem.general = general;
   problem.documents = documents;
   return problem;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kernel_choice.h"
 #include "ops/gate.h"
 #include "ops/nsa_compress.h"
 #include "ops/nsa_geometry.h"
@@ -20,6 +21,7 @@ struct RunConfig {
   std::string out_dir = "out/run";  ///< as written: counts from the working directory
   std::uint64_t seed = 1337;
   std::string device = "auto";  ///< auto | cpu | cuda | cuda:N
+  KernelChoice kernels = KernelChoice::kAuto;
   std::optional<double> max_minutes;
   std::optional<std::int64_t> stop_after;  ///< save after this step and leave with code 75
   friend bool operator==(const RunConfig&, const RunConfig&) = default;

@@ -24,6 +24,9 @@ std::vector<Key> all_keys() {
               "Seed of the initial weights, the data order and the samples.");
   section.add("device", &RunConfig::device, {.none = "", .shared = false},
               "auto, cpu, cuda or cuda:N. auto: a GPU when there is one.");
+  section.add("kernels", &RunConfig::kernels, {.choices = {"auto", "general"}, .shared = false},
+              "On a GPU: auto takes the fast path of its generation where there is one; general "
+              "takes the kernels that every GPU from sm_80 on runs. The CPU has one kind.");
   section.add("max_minutes", &RunConfig::max_minutes,
               {.min = 0, .open = true, .minutes = true, .shared = false, .unit = "minutes"},
               "Wall-clock limit: save, then leave with code 75. null: none.");

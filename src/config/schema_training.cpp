@@ -74,7 +74,7 @@ void add_train_keys(std::vector<Key>& keys) {
   train.add("micro_batch", &TrainConfig::micro_batch,
             {.min = 1, .max = kMaxInt32, .none = "auto", .shared = false, .unit = "sequences"},
             "Sequences computed at once. auto: the most that divide the step and hold at most "
-            "4096 tokens.");
+            "4096 tokens, on a GPU 16384.");
   train.add("steps", &TrainConfig::steps, {.min = 1, .max = kMaxSteps, .unit = "steps"},
             "Length of the run. Exactly one of steps, epochs and tokens; none: 20000 steps.");
   train.add("epochs", &TrainConfig::epochs, {.min = 0, .max = 1e6, .open = true, .unit = "epochs"},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/device.h"
 #include "config/resolve.h"
 #include "config/validate.h"
 #include "core/format.h"
@@ -74,7 +75,7 @@ void warn_attention(const Draft& draft, Warnings& warnings) {
     warnings.push_back(fmt::format("{}: {} {}", draft.where(key), key, what));
   };
   const std::int64_t group = config.model.heads / config.model.kv_heads;
-  if (config.run.device.rfind("cuda", 0) == 0 && group < kTensorCoreRows) {
+  if (runs_on_gpu(config) && group < kTensorCoreRows) {
     add("model.kv_heads", fmt::format("is {}: {} query heads per KV head leave rows of a {}-row "
                                       "tile empty",
                                       config.model.kv_heads, group, kTensorCoreRows));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/device.h"
 #include "core/error.h"
 #include "params/layout.h"
 
@@ -10,6 +11,9 @@ namespace {
 
 // Logits stay in the cache hierarchy of a CPU and leave the matmul large enough to be efficient.
 constexpr std::int64_t kLogitsBytes = std::int64_t{8} << 20;
+// A GPU's matmul wants some thousand rows, and each chunk reads and writes the gradient of the head
+// once more.
+constexpr std::int64_t kGpuLogitsBytes = std::int64_t{1} << 30;
 // Matmul libraries work in tiles of rows: whole ones, so that a row's logits do not depend on where
 // a chunk begins.
 constexpr std::int64_t kLogitsRows = 64;
@@ -34,6 +38,7 @@ Activations::Activations(const Config& config, const std::vector<BlockParameters
       model_(config.model),
       attention_(config.attention),
       memory_(config.memory),
+      on_gpu_(runs_on_gpu(config)),
       dtype_(dtype),
       arena_(Arena::measuring()) {
   for (const BlockParameters& layer : layers) {
@@ -266,7 +271,8 @@ std::int64_t Activations::chunk_rows() const {
     const std::int64_t chunks = std::clamp<std::int64_t>(*memory_.logits_chunks, 1, rows);
     return (rows + chunks - 1) / chunks;
   }
-  const std::int64_t fitting = kLogitsBytes / (model_.vocab_size * size_of(dtype_));
+  const std::int64_t bytes = on_gpu_ ? kGpuLogitsBytes : kLogitsBytes;
+  const std::int64_t fitting = bytes / (model_.vocab_size * size_of(dtype_));
   return std::min(rows, std::max(fitting / kLogitsRows, std::int64_t{1}) * kLogitsRows);
 }
 

@@ -86,7 +86,8 @@ struct PlanShape {
 
 class Activations {
  public:
-  /// Tensors of `dtype` for the layers whose weights are `layers`. No memory yet.
+  /// Tensors of `dtype` for the layers whose weights are `layers`. No memory yet. The device must
+  /// be chosen: logits are cut by it.
   Activations(const Config& config, const std::vector<BlockParameters>& layers, DType dtype);
 
   /// Bytes that a plan of this shape takes. Before allocate().
@@ -125,6 +126,7 @@ class Activations {
   ModelConfig model_;
   AttentionConfig attention_;
   MemoryConfig memory_;
+  bool on_gpu_;
   std::vector<std::int64_t> columns_;  ///< of each layer's projection
   DType dtype_;
   Arena arena_;

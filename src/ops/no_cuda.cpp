@@ -9,7 +9,7 @@ bool cuda_available() {
   return false;
 }
 
-Backend make_cuda_backend(int /*index*/) {
+Backend make_cuda_backend(int /*index*/, KernelChoice /*kernels*/) {
   fail_config(
       "run.device asks for cuda, but this program was built without it; use device: cpu, or a "
       "program built with the cuda backend");

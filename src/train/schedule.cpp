@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "config/device.h"
 #include "config/stages.h"
 #include "core/error.h"
 #include "core/format.h"
@@ -12,13 +13,14 @@
 namespace nsa {
 namespace {
 
-/// Tokens of an automatic micro-batch, at most (a lone sequence may be longer): past it a CPU's
-/// matmuls gain nothing and activations only cost memory.
+// Tokens of an automatic micro-batch, at most (a lone sequence may be longer): past them matmuls
+// gain little and activations only cost memory.
 constexpr std::int64_t kMicroBatchTokens = 4096;
+constexpr std::int64_t kGpuMicroBatchTokens = 16384;
 
-/// The most sequences that divide `sequences` and stay inside kMicroBatchTokens.
-std::int64_t auto_micro_batch(std::int64_t sequences, std::int64_t seq_len) {
-  for (std::int64_t size = std::min(sequences, kMicroBatchTokens / seq_len); size > 1; --size) {
+/// The most sequences that divide `sequences` and stay inside `tokens`.
+std::int64_t auto_micro_batch(std::int64_t sequences, std::int64_t seq_len, std::int64_t tokens) {
+  for (std::int64_t size = std::min(sequences, tokens / seq_len); size > 1; --size) {
     if (sequences % size == 0) return size;
   }
   return 1;
@@ -67,7 +69,7 @@ DecayShape decay_shape(const LrConfig& lr) {
 
 }  // namespace
 
-std::int64_t micro_batch_of(const StageConfig& stage) {
+std::int64_t micro_batch_of(const StageConfig& stage, bool on_gpu) {
   const std::int64_t given = stage.micro_batch.value_or(1);
   const std::int64_t unit = stage.seq_len * given;
   if (stage.tokens_per_step % unit != 0) {
@@ -77,8 +79,9 @@ std::int64_t micro_batch_of(const StageConfig& stage) {
                     stage.tokens_per_step, unit, given, stage.seq_len,
                     nearest_multiples(stage.tokens_per_step, unit)));
   }
-  return stage.micro_batch ? given
-                           : auto_micro_batch(stage.tokens_per_step / stage.seq_len, stage.seq_len);
+  if (stage.micro_batch) return given;
+  return auto_micro_batch(stage.tokens_per_step / stage.seq_len, stage.seq_len,
+                          on_gpu ? kGpuMicroBatchTokens : kMicroBatchTokens);
 }
 
 Schedule::Schedule(const Config& config, std::int64_t epoch_tokens) : config_(config) {
@@ -101,7 +104,7 @@ Schedule::Schedule(const Config& config, std::int64_t epoch_tokens) : config_(co
     stages_.push_back({.first_step = first_steps[i],
                        .end_step = last ? steps_ : first_steps[i + 1],
                        .config = stages[i],
-                       .micro_batch = micro_batch_of(stages[i]),
+                       .micro_batch = micro_batch_of(stages[i], runs_on_gpu(config)),
                        .geometry = geometry_of(config.attention, stages[i].rate)});
   }
 

@@ -35,8 +35,8 @@ struct StageSpan {
 };
 
 /// Sequences of a micro-batch of `stage`; auto: the most that divide its step and hold at most 4096
-/// tokens. Throws Error (code 2) for what does not divide.
-std::int64_t micro_batch_of(const StageConfig& stage);
+/// tokens, on a GPU 16384. Throws Error (code 2) for what does not divide.
+std::int64_t micro_batch_of(const StageConfig& stage, bool on_gpu);
 
 class Schedule {
  public:

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "config/device.h"
 #include "core/error.h"
 #include "train/host_memory.h"
 #include "train/own_batch.h"
@@ -42,7 +43,9 @@ Config with_choices(Config config) {
   if (config.precision.compute == "auto") {
     config.precision.compute = config.run.device == "cpu" ? "fp32" : "bf16";
   }
-  for (StageConfig& stage : config.schedule.stages) stage.micro_batch = micro_batch_of(stage);
+  for (StageConfig& stage : config.schedule.stages) {
+    stage.micro_batch = micro_batch_of(stage, runs_on_gpu(config));
+  }
   config.train.micro_batch = config.schedule.stages.front().micro_batch;
   return config;
 }
@@ -81,7 +84,7 @@ Workshop::Workshop(const Config& configured)
 
 Workshop::Workshop(const Config& chosen, Plan plan)
     : config(chosen),
-      backend(make_backend(config.run.device)),
+      backend(make_backend(config.run.device, 0, config.run.kernels)),
       data(std::move(plan.data)),
       schedule(std::move(plan.schedule)),
       store(Layout(config), backend, compute_dtype(config)),

@@ -1,13 +1,12 @@
 // nsa_bench: how fast the ops are, and NSA against dense attention.
 
-#include <cstdio>
-#include <exception>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include "bench/attention_bench.h"
 #include "bench/op_bench.h"
+#include "command_line.h"
 #include "core/error.h"
 #include "core/standard_streams.h"
 #include "ops/backend.h"
@@ -17,6 +16,7 @@ namespace {
 
 struct Options {
   std::string device = "cpu";
+  std::string kernels = "auto";
   std::string op;
   bool attention = false;
   bool comm = false;
@@ -32,6 +32,10 @@ void describe(CLI::App& app, Options& options) {
   const CLI::Range positive(std::int64_t{1}, std::int64_t{1} << 24);
   BenchShape& shape = options.shape;
   app.add_option("--device", options.device, "cpu, or cuda where this program has it")
+      ->capture_default_str();
+  app.add_option("--kernels", options.kernels,
+                 "on cuda: auto, or general for those that every GPU from sm_80 on runs")
+      ->check(CLI::IsMember({"auto", "general"}))
       ->capture_default_str();
   app.add_option("--dtype", options.dtype,
                  "fp32, or bf16 on cuda; default: fp32 on cpu, bf16 on cuda");
@@ -110,7 +114,9 @@ void run(Options options) {
   options.shape.dtype = element_type(options);
   check_shape(options.shape);
   if (options.shape.seq == 0) options.shape.seq = options.attention ? kAttentionTokens : kOpTokens;
-  Backend backend = make_backend(options.device);
+  Backend backend =
+      make_backend(options.device, 0,
+                   options.kernels == "general" ? KernelChoice::kGeneral : KernelChoice::kAuto);
   if (options.attention) {
     bench_attention(backend, options.shape, options.json);
   } else {
@@ -118,37 +124,19 @@ void run(Options options) {
   }
 }
 
-int main_with_codes(int argc, char** argv) {
+ExitCode run_command_line(int argc, char** argv) {
   CLI::App app("Times the ops, and NSA against dense attention", "nsa_bench");
   Options options;
   describe(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      app.exit(error);
-      check_standard_output();
-      return static_cast<int>(ExitCode::kDone);
-    }
-    fail_config(std::string(error.what()) + "; nsa_bench --help lists everything");
-  }
+  if (!read_command_line(app, argc, argv)) return ExitCode::kDone;
   run(options);
   check_standard_output();
-  return static_cast<int>(ExitCode::kDone);
+  return ExitCode::kDone;
 }
 
 }  // namespace
 }  // namespace nsa::bench
 
 int main(int argc, char** argv) {
-  nsa::hold_standard_streams();
-  try {
-    return nsa::bench::main_with_codes(argc, argv);
-  } catch (const nsa::Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return static_cast<int>(nsa::ExitCode::kRuntime);
-  }
+  return nsa::run_program([&] { return nsa::bench::run_command_line(argc, argv); });
 }

@@ -12,6 +12,7 @@ namespace {
 /// A configuration in which every key that can differ from its default does.
 const char* const kEverything = R"(
 run: {name: "a \"b\": # c\n\t\\", out_dir: o/x/, seed: 18446744073709551615, device: "cuda:1",
+      kernels: general,
       max_minutes: 1h, stop_after: 3}
 model: {preset: 350m, vocab_size: 999, layers: 3, hidden: 60, heads: 4, kv_heads: 2, head_dim: 24,
         v_head_dim: 16, ffn: 77, rope_theta: 1.0e+6, rope_dim: 8, norm_eps: 3.3e-7, qk_norm: true,
@@ -174,7 +175,8 @@ TEST_P(NotShared, LeavesTheFingerprint) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, NotShared,
-                         testing::Values("run.stop_after=5", "run.device=cpu", "run.out_dir=other",
+                         testing::Values("run.stop_after=5", "run.device=cpu",
+                                         "run.kernels=general", "run.out_dir=other",
                                          "run.name=other", "run.max_minutes=5",
                                          "train.micro_batch=1", "precision.compute=fp64",
                                          "memory.recompute=full", "checkpoint.every=7",

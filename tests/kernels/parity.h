@@ -3,6 +3,7 @@
 // One op on two backends: the CPU in fp32 as the oracle, and the GPU in fp32 or bf16.
 
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <limits>
 #include <map>
@@ -28,12 +29,21 @@ enum class Kind : std::uint8_t {
   kDouble    ///< fp64 either way: sums of losses and squares
 };
 
+/// The kernels under test: NSA_TEST_KERNELS=general leaves the fast paths out.
+inline KernelChoice kernels_under_test() {
+  const char* asked = std::getenv("NSA_TEST_KERNELS");
+  return asked != nullptr && std::string(asked) == "general" ? KernelChoice::kGeneral
+                                                             : KernelChoice::kAuto;
+}
+
 /// Runs a program of ops, written once against `place`, on both backends. `place(name)` gives the
 /// tensor where the backend at hand finds it. Skips the test where there is no GPU.
 class Parity {
  public:
   explicit Parity(DType dtype)
-      : dtype_(dtype), cpu_(make_backend("cpu", 2)), gpu_(make_backend("cuda")) {}
+      : dtype_(dtype),
+        cpu_(make_backend("cpu", 2)),
+        gpu_(make_backend("cuda", 0, kernels_under_test())) {}
 
   /// An operand with its initial contents.
   void input(const std::string& name, Owned values, Kind kind = Kind::kData) {

@@ -129,6 +129,16 @@ TEST(Activations, LogitsTakeAtMostEightMebibytesByDefault) {
   EXPECT_TRUE(planned->head.logits.has_shape({128, 16384}));
 }
 
+TEST(Activations, AGpuTakesLogitsInLargerPieces) {
+  Config config = small_config();
+  config.model.vocab_size = 16384;
+  config.run.device = "cuda:1";
+  const PlanShape shape{.rows = 400, .compressed_rows = 20, .keep = Keep::kNothing};
+  Planned planned(config, shape);
+  planned->plan(shape);
+  EXPECT_TRUE(planned->head.logits.has_shape({400, 16384}));
+}
+
 TEST(Activations, APlanBeyondTheMemoryIsRefused) {
   Planned planned(small_config());
   EXPECT_THROW(planned->plan({.rows = 41, .compressed_rows = 20, .keep = Keep::kEverything}),

@@ -1,14 +1,13 @@
 // nsa_recall: writes the key-value recall task, and scores a run that was trained on it.
 
 #include <cstdint>
-#include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "config/parse.h"
 #include "core/error.h"
 #include "core/format.h"
@@ -67,8 +66,9 @@ void score_run(const Options& options) {
   }
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("The key-value recall task: writes it, and scores a run on it (docs/recall.md).");
+ExitCode run(int argc, char** argv) {
+  CLI::App app("The key-value recall task: writes it, and scores a run on it (docs/recall.md).",
+               "nsa_recall");
   app.require_subcommand(1);
   Options options;
   Task& task = options.task;
@@ -98,37 +98,19 @@ int run(int argc, char** argv) {
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
         ->capture_default_str();
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      app.exit(error);
-      check_standard_output();
-      return static_cast<int>(ExitCode::kDone);
-    }
-    fail_config(std::string(error.what()) + "; see nsa_recall --help");
-  }
+  if (!read_command_line(app, argc, argv)) return ExitCode::kDone;
   if (make_command->parsed()) {
     make(options);
   } else {
     score_run(options);
     check_standard_output();
   }
-  return static_cast<int>(ExitCode::kDone);
+  return ExitCode::kDone;
 }
 
 }  // namespace
 }  // namespace nsa::recall
 
 int main(int argc, char** argv) {
-  nsa::hold_standard_streams();
-  try {
-    return nsa::recall::run(argc, argv);
-  } catch (const nsa::Error& error) {
-    nsa::log::error(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    nsa::log::error(error.what());
-  }
-  return static_cast<int>(nsa::ExitCode::kRuntime);
+  return nsa::run_program([&] { return nsa::recall::run(argc, argv); });
 }

@@ -107,7 +107,7 @@ TEST_F(Metrics, TheConfigRowIsAnObjectOfSections) {
   const std::string begin =
       R"({"type":"config","step":7,"fingerprint":)" + std::to_string(config_fingerprint(config)) +
       R"(,"config":{"run":{"name":"first","out_dir":"out/run","seed":1337,"device":"auto",)" +
-      R"("max_minutes":null,"stop_after":null,"deterministic":true},"model":{)";
+      R"("kernels":"auto","max_minutes":null,"stop_after":null,"deterministic":true},"model":{)";
   EXPECT_EQ(row.substr(0, begin.size()), begin);
 }
 

@@ -250,6 +250,13 @@ INSTANTIATE_TEST_SUITE_P(Table, AutoMicroBatch,
                                          MicroCase{256, 23, 1}, MicroCase{4096, 6, 1},
                                          MicroCase{8192, 4, 1}, MicroCase{1, 8192, 4096}));
 
+TEST(Schedule, AGpuTakesMoreTokensAtOnce) {
+  Config config = plain(1);
+  config.run.device = "cuda";
+  config.schedule.stages = {stage_from({}, 1024, 16, 1024 * 64)};
+  EXPECT_EQ(Schedule(config, 0).at(0).micro_batch, 16);
+}
+
 TEST(Schedule, AGivenMicroBatchIsTaken) {
   Config config = plain(1);
   config.schedule.stages[0].micro_batch = 2;
