@@ -1,6 +1,7 @@
 // The gradient of the queries of selected attention, on tensor cores.
 
 #include "kernels/common/check.h"
+#include "kernels/nsa/selected_group.h"
 #include "kernels/nsa/selected_kernels.h"
 #include "kernels/nsa/selected_union.cuh"
 
@@ -178,6 +179,7 @@ __global__ void __launch_bounds__(kUnionThreads, kHeadDim <= 128 ? 2 : 1)
 }  // namespace
 
 void selected_dq_tensor(const SelectedProblem<bf16>& problem, cudaStream_t stream) {
+  if (fits_selected_group(problem)) return selected_dq_group(problem, stream);
   const auto blocks =
       static_cast<unsigned>(UnionShape(problem.group).thread_blocks(problem.tokens()));
   if (blocks == 0) return;

@@ -1,6 +1,7 @@
 // Selected attention, forward, on tensor cores.
 
 #include "kernels/common/check.h"
+#include "kernels/nsa/selected_group.h"
 #include "kernels/nsa/selected_kernels.h"
 #include "kernels/nsa/selected_union.cuh"
 
@@ -176,6 +177,7 @@ __global__ void __launch_bounds__(kUnionThreads, kHeadDim <= 128 ? 3 : 1)
 }  // namespace
 
 void selected_forward_tensor(const SelectedProblem<bf16>& problem, cudaStream_t stream) {
+  if (fits_selected_group(problem)) return selected_forward_group(problem, stream);
   const auto blocks =
       static_cast<unsigned>(UnionShape(problem.group).thread_blocks(problem.tokens()));
   if (blocks == 0) return;
