@@ -180,10 +180,18 @@ void MetricsFile::train(const TrainRow& row) {
   write(json.dump());
 }
 
-void MetricsFile::val(const Validation& row) {
-  write(
-      Json{{"type", "val"}, {"step", row.step}, {"loss", number(row.loss)}, {"tokens", row.tokens}}
-          .dump());
+void MetricsFile::val(const Validation& row, const std::vector<PositionBucket>& by_position) {
+  Json json = {
+      {"type", "val"}, {"step", row.step}, {"loss", number(row.loss)}, {"tokens", row.tokens}};
+  Json buckets = Json::array();
+  for (const PositionBucket& bucket : by_position) {
+    buckets.push_back({{"from", bucket.from},
+                       {"to", bucket.to},
+                       {"loss", number(bucket.loss)},
+                       {"tokens", bucket.tokens}});
+  }
+  json["by_position"] = std::move(buckets);
+  write(json.dump());
 }
 
 void MetricsFile::event(std::int64_t step, const std::string& kind, const std::string& text) {

@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "ops/nsa_geometry.h"
+#include "train/position_loss.h"
 #include "train/run_state.h"
 
 namespace nsa {
@@ -57,7 +59,7 @@ class MetricsFile {
   /// `resolved` as one object of sections; its values are those of print_config.
   void config(std::int64_t step, const Config& resolved);
   void train(const TrainRow& row);
-  void val(const Validation& row);
+  void val(const Validation& row, const std::vector<PositionBucket>& by_position);
   /// kind: stage | save | save_failed | signal | skip | nonfinite | sample
   void event(std::int64_t step, const std::string& kind, const std::string& text);
   void end(std::int64_t step, const std::string& status, int exit_code,

@@ -69,8 +69,12 @@ ExitCode evaluate_checkpoint(const Config& config, const std::string& checkpoint
   Evaluator evaluator(shop);
   const auto found = evaluator.evaluate(step, shop.schedule.at(last), [] { return false; });
   log::info(fmt::format("{}: val loss {:.9g} over {} tokens, unigram entropy {:.9g} nats/token",
-                        point->path.string(), found->loss, found->tokens,
+                        point->path.string(), found->validation.loss, found->validation.tokens,
                         *shop.data.unigram_nats()));
+  for (const PositionBucket& bucket : found->by_position) {
+    log::info(fmt::format("  positions {} to {}: loss {:.6g} over {} tokens", bucket.from,
+                          bucket.to - 1, bucket.loss, bucket.tokens));
+  }
   return ExitCode::kDone;
 }
 

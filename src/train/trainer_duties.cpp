@@ -83,12 +83,13 @@ void Trainer::validate() {
       evaluator_->evaluate(step_, plan, [this] { return signals_.stop_requested(); });
   if (!found) return;
   evaluation_pending_ = false;
-  last_validation_ = found;
-  metrics_.val(*found);
+  const Validation& validation = found->validation;
+  last_validation_ = validation;
+  metrics_.val(validation, found->by_position);
   log::info(
       fmt::format("validation after step {}: loss {:.4f} over {} tokens (unigram entropy "
                   "{:.4f})",
-                  step_, found->loss, found->tokens, *shop_.data.unigram_nats()));
+                  step_, validation.loss, validation.tokens, *shop_.data.unigram_nats()));
   print_samples(plan);
 }
 

@@ -81,8 +81,12 @@ TEST_F(Metrics, ATrainRowIsCompactAndInOrder) {
 }
 
 TEST_F(Metrics, NumbersHaveNineSignificantDigits) {
-  MetricsFile(path_, std::nullopt).val({.step = 5, .loss = 1.23456789123, .tokens = 77});
-  EXPECT_EQ(text(), "{\"type\":\"val\",\"step\":5,\"loss\":1.23456789,\"tokens\":77}\n");
+  MetricsFile(path_, std::nullopt)
+      .val({.step = 5, .loss = 1.23456789123, .tokens = 77},
+           {{.from = 0, .to = 8, .loss = 2.5, .tokens = 7}});
+  EXPECT_EQ(text(),
+            "{\"type\":\"val\",\"step\":5,\"loss\":1.23456789,\"tokens\":77,\"by_position\":[{"
+            "\"from\":0,\"to\":8,\"loss\":2.5,\"tokens\":7}]}\n");
 }
 
 TEST_F(Metrics, WhatIsNotFiniteIsNullWithAFlag) {
@@ -196,7 +200,7 @@ TEST_F(Metrics, RowsThatAFullDiskDoesNotTakeWaitAndComeOnce) {
   const auto write_all = [](MetricsFile& file, const std::function<void(std::int64_t)>& before) {
     for (std::int64_t step = 1; step <= 9; ++step) {
       before(step);
-      file.val({.step = step, .loss = 0.5, .tokens = 7});
+      file.val({.step = step, .loss = 0.5, .tokens = 7}, {});
     }
   };
   MetricsFile undisturbed(whole, std::nullopt);
