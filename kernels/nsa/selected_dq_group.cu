@@ -6,15 +6,14 @@
 namespace nsa::cuda {
 namespace {
 
-constexpr int kDqGroups = 2;
 /// Keys whose scores are in registers at once.
-constexpr int kDqPart = 32;
+constexpr int kPart = 32;
 
 #if NSA_WARPGROUPS
 
 /// One warp's rows: probabilities again from lse, and the sum of the gradients of the scores times
 /// keys.
-template <class S, int kPart>
+template <class S>
 struct DqRows {
   static constexpr int kDim = S::kDim;
   const SelectedProblem<bf16>& p;
@@ -47,12 +46,12 @@ struct DqRows {
     }
   }
 
-  __device__ __forceinline__ void read(const WalkRows& rows, const WalkEntry& entry,
-                                       std::uint32_t keys) {
+  __device__ __forceinline__ int read(const WalkRows& rows, const WalkTile& tile,
+                                      std::uint32_t keys) {
     const std::uint32_t k_columns = keys + lane_offset_columns<64>(lane);
     const std::uint32_t k_rows = keys + lane_offset_rows<64>(lane);
     std::int32_t seen[2];
-    rows.visible(entry, seen);
+    rows.visible(tile, seen);
     const bool hidden = __any_sync(0xFFFFFFFFU, min(seen[0], seen[1]) < kWalkKeys);
 #pragma unroll
     for (int first = 0; first < kWalkKeys; first += kPart) {
@@ -84,6 +83,7 @@ struct DqRows {
         multiply_rows<kDim>(dq, a, k_rows, first + step * 16);
       }
     }
+    return lane_after<kDim>(dq);
   }
 
   __device__ __forceinline__ void finish(const WalkRows& rows) {
@@ -100,30 +100,23 @@ struct DqRows {
 /// One block: items in turn (selected_walk.cuh). Reads q, k, v, dout, lse, gates, deltas, blocks;
 /// writes dq, every row by one warp, or adds to it. dS = p (g dP - delta) in fp32, rounded to bf16
 /// before it meets k.
-template <class S, int kPart>
+template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     selected_dq_group_kernel(const __grid_constant__ CUtensorMap keys,
                              const __grid_constant__ CUtensorMap values,
                              const SelectedProblem<bf16> p, const WalkItems items) {
 #if NSA_WARPGROUPS
-  walk_blocks<S, DqRows<S, kPart>>(keys, values, p, items, p.q, p.dout);
+  walk_blocks<S, DqRows<S>>(keys, values, p, items, p.q, p.dout);
 #endif
-}
-
-template <class S, int kPart = kDqPart>
-void launch_dq(const SelectedProblem<bf16>& problem, cudaStream_t stream) {
-  launch_walk<S>(selected_dq_group_kernel<S, kPart>, "selected_dq_group_kernel", problem, stream);
 }
 
 }  // namespace
 
 void selected_dq_group(const SelectedProblem<bf16>& problem, cudaStream_t stream) {
   if (problem.tokens() == 0) return;
-  if (problem.head_dim == 64) {
-    launch_dq<WalkShape<64, kDqGroups>>(problem, stream);
-  } else {
-    launch_dq<WalkShape<128, kDqGroups>>(problem, stream);
-  }
+  with_walk_shape(problem, [&]<class S>() {
+    launch_walk<S>(selected_dq_group_kernel<S>, "selected_dq_group_kernel", problem, stream);
+  });
 }
 
 }  // namespace nsa::cuda

@@ -8,9 +8,6 @@ namespace {
 
 /// Lower than any score: a maximum before the first key. Finite, so that differences are.
 constexpr float kLowest = -1e30F;
-constexpr int kForwardGroups = 2;
-template <int kDim>
-using ForwardShape = WalkShape<kDim, kForwardGroups>;
 
 #if NSA_WARPGROUPS
 
@@ -40,14 +37,14 @@ struct ForwardRows {
     total[0] = total[1] = 0.0F;
   }
 
-  __device__ __forceinline__ void read(const WalkRows& rows, const WalkEntry& entry,
-                                       std::uint32_t keys) {
+  __device__ __forceinline__ int read(const WalkRows& rows, const WalkTile& tile,
+                                      std::uint32_t keys) {
     const std::uint32_t at_k = keys + lane_offset_columns<64>(lane);
     const std::uint32_t at_v = keys + S::kTileSize + lane_offset_rows<64>(lane);
     float score[kWalkKeys / 8][4] = {};
     multiply_keys<kDim>(score, q, at_k, 0);
     std::int32_t seen[2];
-    rows.visible(entry, seen);
+    rows.visible(tile, seen);
     if (__any_sync(0xFFFFFFFFU, min(seen[0], seen[1]) < kWalkKeys)) {
 #pragma unroll
       for (int j = 0; j < kWalkKeys / 8; ++j) {
@@ -59,6 +56,7 @@ struct ForwardRows {
     }
     raise(score);
     add_values(score, at_v);
+    return lane_after<kDim>(out);
   }
 
   __device__ __forceinline__ void finish(const WalkRows& rows) {
@@ -139,29 +137,22 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-template <class S>
-void launch(const SelectedProblem<bf16>& problem, cudaStream_t stream) {
-  launch_walk<S>(selected_forward_group_kernel<S>, "selected_forward_group_kernel", problem,
-                 stream);
-}
-
 }  // namespace
 
 bool fits_selected_group(const SelectedProblem<bf16>& problem) {
-  static const bool here = has_group_code(selected_forward_group_kernel<ForwardShape<64>>);
+  static const bool here = has_group_code(selected_forward_group_kernel<WalkShape<64>>);
   const std::int32_t group = problem.group;
   return here && !problem.general && problem.head_dim == problem.v_dim &&
          (problem.head_dim == 64 || problem.head_dim == 128) && problem.select_block == kWalkKeys &&
-         group >= 4 && group <= 64 && (group & (group - 1)) == 0;
+         group <= 64 && (group & (group - 1)) == 0;
 }
 
 void selected_forward_group(const SelectedProblem<bf16>& problem, cudaStream_t stream) {
   if (problem.tokens() == 0) return;
-  if (problem.head_dim == 64) {
-    launch<ForwardShape<64>>(problem, stream);
-  } else {
-    launch<ForwardShape<128>>(problem, stream);
-  }
+  with_walk_shape(problem, [&]<class S>() {
+    launch_walk<S>(selected_forward_group_kernel<S>, "selected_forward_group_kernel", problem,
+                   stream);
+  });
 }
 
 }  // namespace nsa::cuda

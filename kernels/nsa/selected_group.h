@@ -9,7 +9,7 @@
 namespace nsa::cuda {
 
 /// Whether the running GPU has them and the problem is one of theirs: blocks of 64 keys, equal head
-/// dims of 64 or 128, groups of 2^n heads from 4 on.
+/// dims of 64 or 128, groups of 2^n heads up to 64.
 bool fits_selected_group(const SelectedProblem<bf16>& problem);
 
 /// out and lse.

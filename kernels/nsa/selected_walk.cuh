@@ -14,28 +14,29 @@ namespace nsa::cuda {
 
 /// Keys of a block, which is a tile.
 constexpr int kWalkKeys = 64;
-/// Blocks of the union that are handed over at once, and how many times.
-constexpr int kWalkBatch = 128;
-constexpr int kWalkBatches = 2;
-/// Most queries of an item: a lane of the listing warp each, a bit of the masks.
-constexpr int kWalkQueries = 32;
+/// Blocks of the union that are handed over at once, one a lane, and how often before they are
+/// read.
+constexpr int kWalkBatch = 32;
+constexpr int kWalkBatches = 5;
 /// No block begins here: the end of a list.
 constexpr std::int32_t kWalkEnd = 0x7FFFFFFF;
 
-/// The cut of a thread block by head dim, that of keys and of values, and by warpgroups that read.
-template <int kHeadDim, int kReadGroups>
+/// The cut of a thread block by head dim, that of keys and of values, and by the lists that a lane
+/// of the listing warp reads: an item is up to 32 kLaneLists queries.
+template <int kHeadDim, int kLaneLists = 1>
 struct WalkShape {
   static constexpr int kDim = kHeadDim;
-  static constexpr int kGroups = kReadGroups;
+  static constexpr int kLists = kLaneLists;
+  static constexpr int kGroups = 2;  ///< warpgroups that read
   static constexpr int kWarps = 4 * kGroups;
   static constexpr int kThreads = (1 + kGroups) * kGroupThreads;
-  static constexpr int kStages = 768 / kDim;
+  static constexpr int kStages = kDim == 128 ? (kLists == 1 ? 7 : 6) : 13;
   static constexpr int kTileSize = kWalkKeys * kDim * 2;  ///< of keys, of values
   static constexpr int kStageBytes = 2 * kTileSize;
   static constexpr int kBytes = kStages * kStageBytes + kAlignSlack;
   // Registers per thread: of the warpgroup that lists and loads, of the others.
-  static constexpr int kLoaderShare = kGroups == 2 ? 56 : 32;
-  static constexpr int kReaderShare = kGroups == 2 ? 224 : 160;
+  static constexpr int kLoaderShare = 56;
+  static constexpr int kReaderShare = 224;
 };
 
 /// How items, a few adjacent queries of one KV head each, come from a problem. Groups of 2^n heads.
@@ -56,10 +57,12 @@ struct WalkItems {
   __host__ __device__ std::int32_t first_query(std::int32_t item) const {
     return item % tiles * queries;
   }
-  /// The bits of a warp's queries.
+  /// The first query of a warp, from the item's first on.
+  __device__ std::int32_t query_of(int warp) const { return warp / parts * warp_queries; }
+  /// The bits of a warp's queries in word query_of(warp) / 32 of masks.
   __device__ std::uint32_t mask_of(int warp) const {
     const auto bits = static_cast<std::uint32_t>((std::uint64_t{1} << warp_queries) - 1);
-    return bits << (warp / parts * warp_queries);
+    return bits << (query_of(warp) % 32);
   }
 };
 
@@ -70,18 +73,15 @@ inline CUtensorMap walk_map(const bf16* x, const SelectedProblem<bf16>& p) {
 
 #if NSA_WARPGROUPS
 
-/// A block of the union: its first token, and which queries of the item selected it.
-struct WalkEntry {
-  std::int32_t begin;
-  std::uint32_t mask;
-};
-
-/// Some of an item's union, ascending.
+/// Some of an item's union, ascending: where blocks begin, and bit by bit which queries of the item
+/// selected them.
+template <class S>
 struct WalkBatch {
   std::int32_t item;  ///< -1: there are no more
   std::int32_t count;
   bool last;  ///< of the item
-  WalkEntry entries[kWalkBatch];
+  std::int32_t begin[kWalkBatch];
+  std::uint32_t mask[S::kLists][kWalkBatch];
 };
 
 template <class S>
@@ -92,12 +92,12 @@ struct WalkShared {
   /// parity of the stage's `full` tell that tile from those before, which the warp may not have
   /// looked at.
   std::uint64_t turns[S::kWarps][S::kStages];
-  WalkBatch batch[kWalkBatches];
+  WalkBatch<S> batch[kWalkBatches];
 
   /// By one thread, before a barrier of the block.
   __device__ void init() {
     tiles.init(1, S::kWarps);
-    batches.init(1, S::kWarps + 1);
+    batches.init(1, 32 * (S::kWarps + 1));
     for (auto& warp : turns) {
       for (std::uint64_t& turn : warp) barrier_init(shared_address(&turn), 1);
     }
@@ -114,29 +114,42 @@ __device__ __forceinline__ void prefetch_bulk(const void* from, std::int32_t byt
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-/// What a lane of the listing warp reads: the list of one query.
+/// What a lane of the listing warp reads: the list of one query, and where it stands.
 struct WalkList {
   const std::int32_t* slots;
   std::int32_t origin;  ///< first token of the query's document
-  std::int32_t query, top_n;
+  std::int32_t query;
+  std::int32_t left;        ///< slots from `slots` on
+  std::int32_t head, next;  ///< where its next two blocks begin
 
+  WalkList() = default;
   __device__ WalkList(const SelectedProblem<bf16>& p, std::int32_t at, std::int32_t kv_head)
-      : slots(p.blocks), origin(0), query(at), top_n(0) {
-    if (at < 0) return;
-    slots += p.pair(at, kv_head) * p.top_n;
-    origin = p.documents.bounds[p.documents.of_token[at]];
-    top_n = p.top_n;
+      : slots(p.blocks), origin(0), query(at), left(0) {
+    if (at >= 0) {
+      slots += p.pair(at, kv_head) * p.top_n;
+      origin = p.documents.bounds[p.documents.of_token[at]];
+      left = p.top_n;
+    }
+    head = read();
+    next = read();
   }
-  /// Where the block of a slot begins. Blocks after the query are not seen.
-  __device__ std::int32_t read(std::int32_t slot) const {
-    if (slot >= top_n) return kWalkEnd;
-    const std::int32_t block = slots[slot];
+  __device__ void advance() {
+    head = next;
+    next = read();
+  }
+
+ private:
+  /// Blocks after the query are not seen.
+  __device__ std::int32_t read() {
+    if (left == 0) return kWalkEnd;
+    --left;
+    const std::int32_t block = *slots++;
     const std::int32_t begin = origin + block * kWalkKeys;
     return block < 0 || begin > query ? kWalkEnd : begin;
   }
 };
 
-/// By one warp: merges the ascending lists of the queries of every item of the thread block, one a
+/// By one warp: merges the ascending lists of the queries of every item of the thread block, some a
 /// lane. Fetches what `fetch` points at of each query, [tokens, kv_heads, group, kDim], ahead.
 template <class S, class... Rows>
 __device__ __forceinline__ void list_tiles(const SelectedProblem<bf16>& p, const WalkItems& items,
@@ -144,32 +157,42 @@ __device__ __forceinline__ void list_tiles(const SelectedProblem<bf16>& p, const
   std::int32_t n = 0;
   for (auto item = static_cast<std::int32_t>(blockIdx.x); item < items.count;
        item += static_cast<std::int32_t>(gridDim.x)) {
-    const std::int32_t query = items.first_query(item) + lane;
     const std::int32_t kv_head = items.kv_head(item);
-    const bool mine = lane < items.queries && query < p.tokens();
-    const WalkList list(p, mine ? query : -1, kv_head);
-    std::int32_t head = list.read(0);
-    std::int32_t next = list.read(1);
-    std::int32_t cursor = 2;
-    if (mine) {
-      const std::int64_t row = p.row(query, kv_head, 0);
-      (prefetch_bulk(fetch + row * S::kDim, p.group * S::kDim * 2), ...);
-    }
+    const auto list_of = [&](int i) {
+      const std::int32_t at = lane + 32 * i;
+      const std::int32_t query = items.first_query(item) + at;
+      const bool mine = at < items.queries && query < p.tokens();
+      if (mine) {
+        const std::int64_t row = p.row(query, kv_head, 0);
+        (prefetch_bulk(fetch + row * S::kDim, p.group * S::kDim * 2), ...);
+      }
+      return WalkList(p, mine ? query : -1, kv_head);
+    };
+    WalkList lists[S::kLists];
+#pragma unroll
+    for (int i = 0; i < S::kLists; ++i) lists[i] = list_of(i);
+    const auto least_head = [&] {
+      std::int32_t least = kWalkEnd;
+#pragma unroll
+      for (const WalkList& list : lists) least = min(least, list.head);
+      return __reduce_min_sync(0xFFFFFFFFU, least);
+    };
     bool last = false;
     for (; !last; ++n) {
-      WalkBatch& batch = shared.batch[n % kWalkBatches];
+      WalkBatch<S>& batch = shared.batch[n % kWalkBatches];
       shared.batches.wait_empty(n);
       std::int32_t count = 0;
-      std::int32_t least = __reduce_min_sync(0xFFFFFFFFU, head);
-      while (least != kWalkEnd && count < kWalkBatch) {
-        const std::uint32_t mask = __ballot_sync(0xFFFFFFFFU, head == least);
-        if (head == least) {
-          head = next;
-          next = list.read(cursor++);
+      std::int32_t least = least_head();
+      for (; least != kWalkEnd && count < kWalkBatch; ++count) {
+        if (lane == 0) batch.begin[count] = least;
+#pragma unroll
+        for (int i = 0; i < S::kLists; ++i) {
+          const bool selected = lists[i].head == least;
+          const std::uint32_t mask = __ballot_sync(0xFFFFFFFFU, selected);
+          if (selected) lists[i].advance();
+          if (lane == 0) batch.mask[i][count] = mask;
         }
-        if (lane == 0) batch.entries[count] = {least, mask};
-        ++count;
-        least = __reduce_min_sync(0xFFFFFFFFU, head);
+        least = least_head();
       }
       last = least == kWalkEnd;
       if (lane == 0) {
@@ -193,28 +216,29 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap& keys, const CUtens
                                            const WalkItems& items, WalkShared<S>& shared,
                                            std::uint32_t stages, int lane) {
   const std::uint32_t warp_mask = lane < S::kWarps ? items.mask_of(lane) : 0;
+  const std::int32_t word = lane < S::kWarps ? items.query_of(lane) / 32 : 0;
   std::int32_t step = 0;
   std::int32_t turn = 0;  // of the warp with the lane's number
   for (std::int32_t n = 0;; ++n) {
     shared.batches.wait_full(n);
-    const WalkBatch& batch = shared.batch[n % kWalkBatches];
+    const WalkBatch<S>& batch = shared.batch[n % kWalkBatches];
     if (batch.item < 0) return;
     const std::int32_t column = items.kv_head(batch.item) * S::kDim;
     for (std::int32_t at = 0; at < batch.count; ++at, ++step) {
-      const WalkEntry entry = batch.entries[at];
-      const bool reads = (entry.mask & warp_mask) != 0;
+      const bool reads = (batch.mask[word][at] & warp_mask) != 0;
       const int others = S::kWarps - __popc(__ballot_sync(0xFFFFFFFFU, reads));
       const int stage = step % S::kStages;
       shared.tiles.wait_empty(step);
       if (lane == 0) {
         const std::uint32_t full = shared_address(&shared.tiles.full[stage]);
         const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * S::kStageBytes);
+        const std::int32_t begin = batch.begin[at];
         barrier_arrive_expecting(full, S::kStageBytes);
 #pragma unroll
         for (int slab = 0; slab < S::kDim / 64; ++slab) {
           const std::uint32_t place = to + slab * kWalkKeys * 128;
-          copy_box(place, keys, column + slab * 64, entry.begin, full);
-          copy_box(place + S::kTileSize, values, column + slab * 64, entry.begin, full);
+          copy_box(place, keys, column + slab * 64, begin, full);
+          copy_box(place + S::kTileSize, values, column + slab * 64, begin, full);
         }
         // In place of the warps that do not come.
         if (others > 0) barrier_arrive_times(shared_address(&shared.tiles.empty[stage]), others);
@@ -222,8 +246,7 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap& keys, const CUtens
       __syncwarp();
       if (reads) barrier_arrive(shared_address(&shared.turns[lane][turn++ % S::kStages]));
     }
-    __syncwarp();
-    if (lane == 0) shared.batches.arrive_empty(n);
+    shared.batches.arrive_empty(n);
   }
 }
 

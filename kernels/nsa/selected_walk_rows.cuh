@@ -51,6 +51,23 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[kDim / 8][4],
   }
 }
 
+/// One of the lanes, the same for the warp: known when all products of these sums are made. Until
+/// then, loads of what they multiply may be on their way, which an arrival does not wait for: a
+/// lane chosen so is what may tell that the tile is read.
+template <int kDim>
+__device__ __forceinline__ int lane_after(const float (&sum)[kDim / 8][4]) {
+  std::uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < kDim / 8; ++j) bits |= __float_as_uint(sum[j][0]);
+  return __any_sync(0xFFFFFFFFU, bits != 0) ? 0 : 1;
+}
+
+/// A tile as a warp sees it: its first token, and which of 32 queries selected it.
+struct WalkTile {
+  std::int32_t begin;
+  std::uint32_t mask;
+};
+
 /// What a reading warp owns of an item, and where this lane's two rows (lane / 4 and eight on)
 /// stand.
 struct WalkRows {
@@ -64,21 +81,20 @@ struct WalkRows {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int32_t at = lane / 4 + 8 * half;
-      const std::int32_t query = warp / items.parts * items.warp_queries + at / width;
+      const std::int32_t query = items.query_of(warp) + at / width;
       const std::int32_t head = warp % items.parts * 16 + at % width;
       const std::int32_t t = items.first_query(item) + query;
       const bool real = t < p.tokens();
       token[half] = real ? t : -1;
-      bit[half] = real ? 1U << query : 0;
+      bit[half] = real ? 1U << (query % 32) : 0;
       row[half] = real ? p.row(t, items.kv_head(item), head) : 0;
     }
   }
   /// How many keys of a tile each row sees.
-  __device__ void visible(const WalkEntry& entry, std::int32_t (&keys)[2]) const {
+  __device__ void visible(const WalkTile& tile, std::int32_t (&keys)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      keys[half] =
-          (entry.mask & bit[half]) == 0 ? 0 : min(token[half] + 1 - entry.begin, kWalkKeys);
+      keys[half] = (tile.mask & bit[half]) == 0 ? 0 : min(token[half] + 1 - tile.begin, kWalkKeys);
     }
   }
   /// The A operands of the warp's rows of x [rows, kDim]; zeros for padding.
@@ -98,14 +114,15 @@ struct WalkRows {
   }
 };
 
-/// By a reading warp: work.begin(rows) for every item, work.read(rows, entry, address of the keys,
+/// By a reading warp: work.begin(rows) for every item, work.read(rows, tile, address of the keys,
 /// those of the values stand kTileSize on) for every tile that one of its rows sees, ascending, and
-/// work.finish(rows).
+/// work.finish(rows). read() gives the lane_after() its last products.
 template <class S, class Work>
 __device__ __forceinline__ void read_tiles(const SelectedProblem<bf16>& p, const WalkItems& items,
                                            WalkShared<S>& shared, std::uint32_t stages, int warp,
                                            int lane, Work& work) {
   const std::uint32_t warp_mask = items.mask_of(warp);
+  const std::int32_t word = items.query_of(warp) / 32;
   std::int32_t first_step = 0;
   std::int32_t turn = 0;
   std::int32_t n = 0;
@@ -117,30 +134,23 @@ __device__ __forceinline__ void read_tiles(const SelectedProblem<bf16>& p, const
     work.begin(rows);
     for (bool last = false; !last; ++n) {
       shared.batches.wait_full(n);
-      const WalkBatch& batch = shared.batch[n % kWalkBatches];
-      const std::int32_t count = batch.count;
-      last = batch.last;
-      for (std::int32_t base = 0; base < count; base += 32) {
-        const WalkEntry own =
-            base + lane < count ? batch.entries[base + lane] : WalkEntry{kWalkEnd, 0};
-        std::uint32_t left = __ballot_sync(0xFFFFFFFFU, (own.mask & warp_mask) != 0);
-        for (; left != 0; left &= left - 1, ++turn) {
-          const int at = __ffs(static_cast<int>(left)) - 1;
-          const WalkEntry entry{__shfl_sync(0xFFFFFFFFU, own.begin, at),
-                                __shfl_sync(0xFFFFFFFFU, own.mask, at)};
-          const std::int32_t step = first_step + base + at;
-          barrier_wait(shared_address(&shared.turns[warp][turn % S::kStages]),
-                       static_cast<std::uint32_t>(turn / S::kStages & 1));
-          shared.tiles.wait_full(step);
-          work.read(rows, entry,
-                    stages + static_cast<std::uint32_t>(step % S::kStages * S::kStageBytes));
-          __syncwarp();
-          if (lane == 0) shared.tiles.arrive_empty(step);
-        }
+      const WalkBatch<S>& batch = shared.batch[n % kWalkBatches];
+      const std::uint32_t mask = lane < batch.count ? batch.mask[word][lane] : 0;
+      std::uint32_t left = __ballot_sync(0xFFFFFFFFU, (mask & warp_mask) != 0);
+      for (; left != 0; left &= left - 1, ++turn) {
+        const int at = __ffs(static_cast<int>(left)) - 1;
+        const WalkTile tile{batch.begin[at], batch.mask[word][at]};
+        const std::int32_t step = first_step + at;
+        barrier_wait(shared_address(&shared.turns[warp][turn % S::kStages]),
+                     static_cast<std::uint32_t>(turn / S::kStages & 1));
+        shared.tiles.wait_full(step);
+        const int last_lane = work.read(
+            rows, tile, stages + static_cast<std::uint32_t>(step % S::kStages * S::kStageBytes));
+        if (lane == last_lane) shared.tiles.arrive_empty(step);
       }
-      first_step += count;
-      __syncwarp();
-      if (lane == 0) shared.batches.arrive_empty(n);
+      first_step += batch.count;
+      last = batch.last;
+      shared.batches.arrive_empty(n);
     }
     work.finish(rows);
   }
@@ -171,6 +181,18 @@ __device__ __forceinline__ void walk_blocks(const CUtensorMap& keys, const CUten
 }
 
 #endif
+
+/// Calls body.template operator()<S>() with the shape of a problem.
+template <class Body>
+void with_walk_shape(const SelectedProblem<bf16>& problem, Body&& body) {
+  const auto with_lists = [&]<int kLists>() {
+    if (problem.head_dim == 64) return body.template operator()<WalkShape<64, kLists>>();
+    return body.template operator()<WalkShape<128, kLists>>();
+  };
+  if (problem.group == 1) return with_lists.template operator()<4>();
+  if (problem.group == 2) return with_lists.template operator()<2>();
+  return with_lists.template operator()<1>();
+}
 
 /// Queues a kernel made of walk_blocks().
 template <class S, class Kernel>

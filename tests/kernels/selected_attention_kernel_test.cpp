@@ -82,7 +82,7 @@ void run_backward(Parity& parity, const NsaCase& c, bool accumulate) {
 }
 
 /// Blocks of 64 with more adjacent queries than run side by side, so that blocks of threads go from
-/// item to item: groups of 4 to 64 heads, short documents, unions of more blocks than are listed at
+/// item to item: groups of 1 to 64 heads, short documents, unions of more blocks than are listed at
 /// once.
 std::vector<NsaCase> long_cases() {
   const auto geometry = [](std::int32_t top_n) {
@@ -107,6 +107,23 @@ std::vector<NsaCase> long_cases() {
        .head_dim = 128,
        .v_dim = 128,
        .geometry = geometry(5)},
+      {.name = "one_head",
+       .lengths = {700, 3, 333},
+       .heads = 3,
+       .kv_heads = 3,
+       .geometry = geometry(5)},
+      {.name = "one_wide_head",
+       .lengths = {400},
+       .heads = 2,
+       .kv_heads = 2,
+       .head_dim = 128,
+       .v_dim = 128,
+       .geometry = geometry(4)},
+      {.name = "two_heads",
+       .lengths = {65, 900},
+       .heads = 4,
+       .kv_heads = 2,
+       .geometry = geometry(7)},
       {.name = "sixty_four_heads", .lengths = {300, 30}, .heads = 64, .geometry = geometry(4)},
   };
 }
