@@ -1,17 +1,24 @@
 #include "kernels/matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/common/check.h"
 #include "kernels/cuda_ops.h"
+#include "kernels/matmul_tuner.h"
 
 namespace nsa::cuda {
 namespace {
 
 /// What NVIDIA recommends for Hopper.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+/// Products of so many operations (some ten microseconds) are worth a search among so many
+/// algorithms: cuBLASLt's first choice is up to a quarter slower than its best.
+constexpr std::int64_t kTunedFlops = 10'000'000'000;
+constexpr int kCandidates = 8;
 
 cudaDataType_t data_type(DType dtype) {
   if (dtype == DType::kF32) return CUDA_R_32F;
@@ -50,13 +57,25 @@ struct MatmulEngine::Plan {
 };
 
 MatmulEngine::MatmulEngine(Device& device, cudaStream_t stream)
-    : stream_(stream), workspace_(device, static_cast<std::int64_t>(kWorkspaceBytes)) {
+    : device_(device),
+      stream_(stream),
+      workspace_(device, static_cast<std::int64_t>(kWorkspaceBytes)) {
   check(cublasLtCreate(&handle_));
 }
 
 MatmulEngine::~MatmulEngine() {
   plans_.clear();  // before the library that made them
   cublasLtDestroy(handle_);
+}
+
+cublasStatus_t MatmulEngine::launch(const Plan& plan, const Product& product,
+                                    const cublasLtMatmulAlgo_t& algorithm) {
+  const float alpha = 1.0F;
+  const float beta = product.accumulate ? 1.0F : 0.0F;
+  return cublasLtMatmul(handle_, plan.operation, &alpha, product.b.data(), plan.first,
+                        product.a.data(), plan.second, &beta, product.out.data(), plan.out,
+                        product.out.data(), plan.out, &algorithm, workspace_.data(),
+                        kWorkspaceBytes, stream_);
 }
 
 const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
@@ -100,15 +119,26 @@ const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
     check(
         cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof(alignment)));
   }
-  cublasLtMatmulHeuristicResult_t result{};
+  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->first, plan->second, plan->out,
-                                     plan->out, preference, 1, &result, &found);
+  const bool large = 2 * m * n * k >= kTunedFlops;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, plan->operation, plan->first, plan->second, plan->out, plan->out, preference,
+      large ? kCandidates : 1, results.data(), &found);
   cublasLtMatmulPreferenceDestroy(preference);
   check(status);
   nsa::check(found > 0, "cuBLASLt has no algorithm for a matrix product");
-  plan->algorithm = result.algo;
+  plan->algorithm = results.front().algo;
+  if (found > 1) {
+    std::vector<cublasLtMatmulAlgo_t> candidates;
+    for (int i = 0; i < found; ++i) candidates.push_back(results[static_cast<std::size_t>(i)].algo);
+    plan->algorithm = fastest_of(
+        candidates, product.out, product.accumulate,
+        [&](const cublasLtMatmulAlgo_t& algorithm) {
+          return launch(*plan, product, algorithm) == CUBLAS_STATUS_SUCCESS;
+        },
+        device_, stream_);
+  }
   kept = std::move(plan);
   return *kept;
 }
@@ -116,12 +146,7 @@ const MatmulEngine::Plan& MatmulEngine::plan_of(const Product& product) {
 void MatmulEngine::run(const Product& product) {
   if (product.out.size() == 0) return;
   const Plan& plan = plan_of(product);
-  const float alpha = 1.0F;
-  const float beta = product.accumulate ? 1.0F : 0.0F;
-  check(cublasLtMatmul(handle_, plan.operation, &alpha, product.b.data(), plan.first,
-                       product.a.data(), plan.second, &beta, product.out.data(), plan.out,
-                       product.out.data(), plan.out, &plan.algorithm, workspace_.data(),
-                       kWorkspaceBytes, stream_));
+  check(launch(plan, product, plan.algorithm));
 }
 
 void CudaOps::apply(const MatmulForward& op) {

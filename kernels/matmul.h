@@ -17,7 +17,8 @@
 namespace nsa::cuda {
 
 /// out [m, n] (+)= a * b, row-major; fp32 or bf16 operands, fp32 sums. The workspace is allocated
-/// once; the algorithm of a shape is asked for once, and is the same in every run.
+/// once. The algorithm of a shape is chosen at its first product, which waits for the GPU where the
+/// product is large: the bits of the result are the same in every run (matmul_tuner.h).
 class MatmulEngine {
  public:
   MatmulEngine(Device& device, cudaStream_t stream);
@@ -43,7 +44,10 @@ class MatmulEngine {
   struct Plan;
 
   const Plan& plan_of(const Product& product);
+  cublasStatus_t launch(const Plan& plan, const Product& product,
+                        const cublasLtMatmulAlgo_t& algorithm);
 
+  Device& device_;
   cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;

@@ -14,8 +14,9 @@ namespace {
 constexpr int kForwardThreads = 128;
 /// Threads of all blocks whose shares of dweight are summed afterwards; a number of its own, so
 /// that the order of the sum does not depend on the GPU.
-constexpr std::int64_t kBackwardThreads = 132 * 1024;
+constexpr std::int64_t kBackwardThreads = 132 * 1536;
 constexpr int kMostThreads = 512;
+constexpr int kFewThreads = 256;  ///< with so few, more blocks stand side by side
 constexpr int kWideThreads = 256;
 
 /// One block: one row. Reads residual and delta once (the sum again from the cache), writes
@@ -107,10 +108,11 @@ __device__ __forceinline__ float sum_of_warps(float value, float* parts) {
 /// One block: every gridDim.x-th row, each thread one pack of columns, kept in registers; the next
 /// row is under way while one is summed. Reads dy, residual and dresidual, writes dresidual, once:
 /// 4 * sizeof(T) bytes an element, 3 where it is overwritten. Its share of dweight stays in
-/// registers; one partial sum a block. fp32. dim / kWidth is at most the block's threads.
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kMostThreads) norm_backward_kernel(const NormBackward<T> p) {
-  __shared__ float parts[2][kMostThreads / kWarpSize];
+/// registers; one partial sum a block. fp32. dim / kWidth is at most the block's threads, and those
+/// are at most kThreads.
+template <class T, int kWidth, int kThreads>
+__global__ void __launch_bounds__(kThreads) norm_backward_kernel(const NormBackward<T> p) {
+  __shared__ float parts[2][kThreads / kWarpSize];
   const std::int64_t c = threadIdx.x * kWidth;
   float weight[kWidth] = {};
   float share[kWidth] = {};
@@ -207,7 +209,7 @@ __global__ void __launch_bounds__(kWideThreads) norm_backward_wide_kernel(const 
 
 /// Blocks of `threads` that the rows are shared among.
 std::int64_t most_blocks(std::int64_t threads) {
-  return std::clamp<std::int64_t>(kBackwardThreads / threads, 132, 1056);
+  return std::clamp<std::int64_t>(kBackwardThreads / threads, 132, 1584);
 }
 
 }  // namespace
@@ -249,8 +251,9 @@ void CudaOps::apply(const ResidualNormBackward& op) {
       const std::int64_t blocks = std::min(rows, most_blocks(threads));
       problem.partials = frame.take<float>(blocks * dim);
       const std::int64_t shared = wide ? dim * static_cast<std::int64_t>(sizeof(float)) : 0;
-      const auto kernel =
-          wide ? norm_backward_wide_kernel<T, kWidth> : norm_backward_kernel<T, kWidth>;
+      const auto kernel = wide                     ? norm_backward_wide_kernel<T, kWidth>
+                          : threads <= kFewThreads ? norm_backward_kernel<T, kWidth, kFewThreads>
+                                                   : norm_backward_kernel<T, kWidth, kMostThreads>;
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shared)));
       kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads),

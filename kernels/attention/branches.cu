@@ -3,6 +3,7 @@
 
 #include "kernels/attention/range_attention.h"
 #include "kernels/common/check.h"
+#include "kernels/common/pack.cuh"
 #include "kernels/common/reduce.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/cuda_ops.h"
@@ -11,31 +12,45 @@
 namespace nsa::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kThreads = 256;
 
-/// One warp: the product of one row of out and dout [rows, dim], in fp32.
-template <class T>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
+/// `lanes` lanes of a warp, a power of two: the product of one row of out and dout [rows, dim].
+/// Reads both once: 2 * sizeof(T) bytes an element. fp32 sums; kWidth divides dim.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
     row_products_kernel(float* deltas, const T* out, const T* dout, std::int64_t rows,
-                        std::int64_t dim) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
-  if (row >= rows) return;
+                        std::int32_t dim, std::int32_t lanes) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t row = thread / lanes;
+  const auto lane = static_cast<std::int32_t>(thread % lanes);
   float sum = 0.0F;
-  for (std::int64_t i = threadIdx.x % kWarpSize; i < dim; i += kWarpSize) {
-    sum = fmaf(to_float(out[row * dim + i]), to_float(dout[row * dim + i]), sum);
+  for (std::int32_t i = lane * kWidth; row < rows && i < dim; i += lanes * kWidth) {
+    float value[kWidth];
+    float gradient[kWidth];
+    load(out + row * dim + i, value);
+    load(dout + row * dim + i, gradient);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) sum = fmaf(value[j], gradient[j], sum);
   }
-  sum = warp_sum(sum);
-  if (threadIdx.x % kWarpSize == 0) deltas[row] = sum;
+  for (std::int32_t other = lanes / 2; other > 0; other /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, other);
+  }
+  if (row < rows && lane == 0) deltas[row] = sum;
 }
 
 template <class T>
 void row_products(float* deltas, const Tensor& out, const Tensor& dout, cudaStream_t stream) {
   const std::int64_t rows = out.dim(0) * out.dim(1);
+  const auto dim = static_cast<std::int32_t>(out.dim(2));
   if (rows == 0) return;
-  row_products_kernel<T>
-      <<<static_cast<unsigned>((rows + kWarps - 1) / kWarps), kWarps * kWarpSize, 0, stream>>>(
-          deltas, elements<T>(out), elements<T>(dout), rows, out.dim(2));
-  check_launch("row_products_kernel");
+  with_width<T>(dim, [&]<int kWidth>() {
+    std::int32_t lanes = 1;
+    while (lanes < kWarpSize && lanes * kWidth < dim) lanes *= 2;
+    const std::int64_t blocks = (rows * lanes + kThreads - 1) / kThreads;
+    row_products_kernel<T, kWidth><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+        deltas, elements<T>(out), elements<T>(dout), rows, dim, lanes);
+    check_launch("row_products_kernel");
+  });
 }
 
 /// What the backward of a branch hands over as it is.

@@ -61,8 +61,8 @@ __device__ __forceinline__ void key_gradients(float (&score)[1][S::kRows / 8][4]
 /// head of the group) that see any of them. Transposed products, so that a warp keeps the sums of
 /// its keys in registers: keys by rows, then times the rows. Reads q, k, v, dout, lse, gates,
 /// deltas; writes dk and dv or a slot. Products in bf16 with fp32 sums, probabilities times gate
-/// and the gradient of the scores rounded to bf16. Limits as the forward's. Early keys, which most
-/// queries see, first.
+/// and the gradient of the scores rounded to bf16. Limits as the forward's. Keys that most queries
+/// see first.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     range_backward_keys_kernel(const RangeProblem<bf16> p, const Segments split) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto kv_head = static_cast<std::int32_t>(blockIdx.y);
-  const auto key_tile = static_cast<std::int32_t>(blockIdx.x) / split.segments;
+  const std::int32_t key_tile = split.tile_of(static_cast<std::int32_t>(blockIdx.x));
   const auto segment = static_cast<std::int32_t>(blockIdx.x) % split.segments;
   const std::int32_t first_key = key_tile * S::kKeys;
   const std::int32_t last_key = min(first_key + S::kKeys, p.keys) - 1;
@@ -177,7 +177,7 @@ void range_backward_keys_tensor(const RangeProblem<bf16>& problem, const RangeSp
   with_range_dims(problem.head_dim, problem.v_dim, [&]<int kHeadDim, int kValueDim>() {
     constexpr bool kTogether = kHeadDim <= 192;
     using S = Shape<kHeadDim, kValueDim, true, kTogether>;
-    const Segments segments = take_segments<S>(problem, split);
+    const Segments segments = take_segments<S>(problem, split, stream);
     launch_keys<S>(problem, segments, stream);
     if constexpr (!kTogether) {
       launch_keys<Shape<kHeadDim, kValueDim, false, true>>(problem, segments, stream);

@@ -90,7 +90,7 @@ __device__ __forceinline__ void to_gradient(float (&product)[S::kRows / 8][4],
 /// Transposed products, so that a warpgroup keeps the sums of its keys in registers. Reads q, k, v,
 /// dout, lse, gates, deltas; writes dk and dv or a slot. Products in bf16 with fp32 sums,
 /// probabilities times gate and the gradient of the scores rounded to bf16. Limits as the
-/// forward's. Early keys, which most queries see, first.
+/// forward's. Keys that most queries see first.
 template <class S>
 __global__ void __launch_bounds__(kGroupBlockThreads, 1)
     range_backward_keys_group_kernel(const RangeProblem<bf16> p, const Segments split) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kGroupBlockThreads, 1)
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   const auto kv_head = static_cast<std::int32_t>(blockIdx.y);
-  const auto key_tile = static_cast<std::int32_t>(blockIdx.x) / split.segments;
+  const std::int32_t key_tile = split.tile_of(static_cast<std::int32_t>(blockIdx.x));
   const auto segment = static_cast<std::int32_t>(blockIdx.x) % split.segments;
   const std::int32_t first_key = key_tile * S::kKeys;
   const std::int32_t last_key = min(first_key + S::kKeys, p.keys) - 1;
@@ -238,7 +238,7 @@ bool range_backward_keys_group(const RangeProblem<bf16>& problem, const RangeSpl
     static const bool here = has_group_code(range_backward_keys_group_kernel<S>);
     done = here;
     if (!here) return;
-    const Segments segments = take_segments<S>(problem, split);
+    const Segments segments = take_segments<S>(problem, split, stream);
     check(cudaFuncSetAttribute(range_backward_keys_group_kernel<S>,
                                cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes));
     const dim3 grid(static_cast<unsigned>(segments.tiles * segments.segments),

@@ -18,8 +18,14 @@ struct Segments {
   float* slots = nullptr;
   std::int32_t rows = 0;
   std::int32_t segments = 1;
-  std::int32_t tiles = 0;  ///< of keys
+  std::int32_t tiles = 0;               ///< of keys
+  const std::int32_t* order = nullptr;  ///< [tiles]: which is worked on when; null: as they stand
 
+  /// Of the block that is `index` in launch order.
+  __device__ std::int32_t tile_of(std::int32_t index) const {
+    const std::int32_t place = index / segments;
+    return order == nullptr ? place : order[place];
+  }
   template <class S>
   __device__ float* slot(std::int32_t kv_head, std::int32_t tile, std::int32_t segment) const {
     const std::int64_t index =
@@ -180,6 +186,55 @@ Segments cut_rows(const RangeProblem<bf16>& p, const RangeSplit& split) {
   return segments;
 }
 
+constexpr int kOrderThreads = 512;
+constexpr int kOrderClasses = 64;  ///< of work
+
+/// One block in all: the order of key tiles by classes of how many rows see them, most first. Which
+/// of a class comes first is left to chance: no result depends on it.
+template <class S>
+__global__ void __launch_bounds__(kOrderThreads)
+    order_tiles_kernel(const RangeProblem<bf16> p, std::int32_t tiles, std::int64_t longest,
+                       std::int32_t* order) {
+  __shared__ std::int32_t place[kOrderClasses];
+  const auto class_of = [&](std::int32_t tile) {
+    const std::int32_t first = tile * S::kKeys;
+    const RowRange rows = rows_of_keys(p, first, min(first + S::kKeys, p.keys) - 1);
+    const std::int64_t work = (rows.end - rows.begin) * std::int64_t{kOrderClasses - 1} / longest;
+    return kOrderClasses - 1 - static_cast<int>(min(work, std::int64_t{kOrderClasses - 1}));
+  };
+  if (threadIdx.x < kOrderClasses) place[threadIdx.x] = 0;
+  __syncthreads();
+  for (auto tile = static_cast<std::int32_t>(threadIdx.x); tile < tiles; tile += kOrderThreads) {
+    atomicAdd(&place[class_of(tile)], 1);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    std::int32_t before = 0;
+    for (std::int32_t& count : place) {
+      const std::int32_t own = count;
+      count = before;
+      before += own;
+    }
+  }
+  __syncthreads();
+  for (auto tile = static_cast<std::int32_t>(threadIdx.x); tile < tiles; tile += kOrderThreads) {
+    order[atomicAdd(&place[class_of(tile)], 1)] = tile;
+  }
+}
+
+/// Tiles of several documents are unequal in no order: blocks that begin long ones last would keep
+/// the GPU waiting.
+template <class S>
+void order_tiles(Segments& segments, const RangeProblem<bf16>& p, const RangeSplit& split,
+                 cudaStream_t stream) {
+  if (p.rule.range == KeyRange::kWindow || split.longest >= p.tokens) return;
+  auto* order = split.frame->take<std::int32_t>(segments.tiles);
+  order_tiles_kernel<S><<<1, kOrderThreads, 0, stream>>>(
+      p, segments.tiles, std::max<std::int64_t>(split.longest, 1) * p.group, order);
+  check_launch("order_tiles_kernel");
+  segments.order = order;
+}
+
 template <class S>
 void merge_segments(const RangeProblem<bf16>& p, const Segments& split, cudaStream_t stream) {
   merge_segments_kernel<S><<<dim3(static_cast<unsigned>(p.keys), static_cast<unsigned>(p.kv_heads)),
@@ -187,10 +242,11 @@ void merge_segments(const RangeProblem<bf16>& p, const Segments& split, cudaStre
   check_launch("merge_segments_kernel");
 }
 
-/// Takes the slots too.
+/// Takes the slots too, and queues the making of the order.
 template <class S>
-Segments take_segments(const RangeProblem<bf16>& p, const RangeSplit& split) {
+Segments take_segments(const RangeProblem<bf16>& p, const RangeSplit& split, cudaStream_t stream) {
   Segments segments = cut_rows<S>(p, split);
+  order_tiles<S>(segments, p, split, stream);
   if (segments.segments > 1) {
     segments.slots = split.frame->take<float>(static_cast<std::int64_t>(p.kv_heads) *
                                               segments.tiles * segments.segments * S::kSlotFloats);
