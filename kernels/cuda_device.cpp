@@ -123,6 +123,16 @@ std::optional<DeviceHealth> CudaDevice::health() {
   return nvml_->health();
 }
 
+std::optional<DeviceMemory> CudaDevice::memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  peak_used_ = std::max(peak_used_, static_cast<std::int64_t>(total - free));
+  return DeviceMemory{.total = static_cast<std::int64_t>(total),
+                      .free = static_cast<std::int64_t>(free),
+                      .peak_used = peak_used_};
+}
+
 void* CudaDevice::do_allocate(std::int64_t bytes) {
   void* data = nullptr;
   check(cudaSetDevice(index_));
@@ -136,10 +146,10 @@ void* CudaDevice::do_allocate(std::int64_t bytes) {
                  std::to_string(bytes >> 20) + " MiB more are needed beside the " +
                  std::to_string(allocated_bytes() >> 20) + " MiB in use, and " +
                  std::to_string(free >> 20) + " of " + std::to_string(total >> 20) +
-                 " MiB are free; lower train.micro_batch or train.seq_len, or set "
-                 "memory.recompute: full (--plan shows what is needed)");
+                 " MiB are free; " + memory_advice());
   }
   check(status);
+  memory();  // what is freed again counts too
   return data;
 }
 

@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stopwatch> make_stopwatch() override;
   /// What NVML tells; none where its library is missing.
   std::optional<DeviceHealth> health() override;
+  std::optional<DeviceMemory> memory() override;
 
  protected:
   void* do_allocate(std::int64_t bytes) override;
@@ -47,6 +48,7 @@ class CudaDevice final : public Device {
 
  private:
   int index_;
+  std::int64_t peak_used_ = 0;  ///< of the whole GPU, in bytes
   std::string name_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Staging> staging_;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
+#include "core/bf16.h"
+#include "core/philox.h"
 #include "kernels/common/check.h"
 #include "kernels/common/pack.cuh"
 #include "kernels/common/reduce.cuh"
@@ -54,19 +57,21 @@ struct Chunk {
   float m_scale, v_scale, decay;
 };
 
-template <class T>
+/// T: of the weights, M: of the moments.
+template <class T, class M>
 struct Update {
   T* weights;  ///< null: the master itself
   float* master;
-  float* m;
-  float* v;
+  M* m;
+  M* v;
   const float* grad;
   const double* grad_square_sum;
   const Chunk* chunks;
   float beta1, beta2, rest1, rest2;  ///< rest: 1 - beta, made in fp64
   float step, eps;
   double grad_scale, max_norm;
-  bool packs;  ///< all tensors start at a pack of 4
+  std::uint64_t rounding_key;  ///< of moments in bf16
+  bool packs;                  ///< all tensors start at a pack of 4
 };
 
 /// Whether an address takes packs of 4; null does.
@@ -75,8 +80,29 @@ bool starts_a_pack(const T* data) {
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(Pack<T, 4>) == 0;
 }
 
+/// Moments of neighbours in one pack of four, rounded to bf16 by 16 random bits each.
 template <class T, int kWidth>
-__device__ __forceinline__ void update_pack(const Update<T>& p, const Chunk& chunk, float scale,
+__device__ __forceinline__ void store_rounded(const Update<T, bf16>& p, std::int64_t at,
+                                              const float (&m)[kWidth], const float (&v)[kWidth]) {
+  const auto random = philox(p.rounding_key, 0, static_cast<std::uint64_t>(at) / 4);
+  Pack<std::uint16_t, kWidth> m_bits;
+  Pack<std::uint16_t, kWidth> v_bits;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const int word = kWidth == 4 ? i : static_cast<int>(at % 4);
+    const std::uint32_t bits = word == 0   ? random[0]
+                               : word == 1 ? random[1]
+                               : word == 2 ? random[2]
+                                           : random[3];
+    m_bits.at[i] = to_bf16_at_random(m[i], bits & 0xFFFFU);
+    v_bits.at[i] = to_bf16_at_random(v[i], bits >> 16U);
+  }
+  *reinterpret_cast<Pack<std::uint16_t, kWidth>*>(p.m + at) = m_bits;
+  *reinterpret_cast<Pack<std::uint16_t, kWidth>*>(p.v + at) = v_bits;
+}
+
+template <class T, class M, int kWidth>
+__device__ __forceinline__ void update_pack(const Update<T, M>& p, const Chunk& chunk, float scale,
                                             std::int64_t at) {
   float grad[kWidth];
   float master[kWidth];
@@ -89,23 +115,28 @@ __device__ __forceinline__ void update_pack(const Update<T>& p, const Chunk& chu
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
     const float g = grad[i] * scale;
-    m[i] = p.beta1 * m[i] + p.rest1 * g;
-    v[i] = p.beta2 * v[i] + p.rest2 * (g * g);
+    // Fused as on the CPU, so that both give the same bits.
+    m[i] = fmaf(p.beta1, m[i], p.rest1 * g);
+    v[i] = fmaf(p.beta2, v[i], p.rest2 * (g * g));
     const float direction = m[i] * chunk.m_scale / (sqrtf(v[i] * chunk.v_scale) + p.eps);
-    master[i] -= p.step * (direction + chunk.decay * master[i]);
+    master[i] = fmaf(-p.step, fmaf(chunk.decay, master[i], direction), master[i]);
   }
-  store(p.m + at, m);
-  store(p.v + at, v);
+  if constexpr (std::is_same_v<M, float>) {
+    store(p.m + at, m);
+    store(p.v + at, v);
+  } else {
+    store_rounded(p, at, m, v);
+  }
   store(p.master + at, master);
   if (p.weights != nullptr) store(p.weights + at, master);
 }
 
 /// One block: one chunk. Reads master, m, v and gradient, writes the first three and, where they
-/// are not the master itself, the weights, once each: 28 + sizeof(T) bytes an element. Clips
-/// without telling the host; fp32, the norm in fp64. Chunks and tensors that start anywhere take
-/// single elements.
-template <class T>
-__global__ void __launch_bounds__(kThreads) adamw_kernel(const Update<T> p) {
+/// are not the master itself, the weights, once each: 12 + 4 sizeof(M) + sizeof(T) bytes an
+/// element. Clips without telling the host; fp32, the norm in fp64. Chunks and tensors that start
+/// anywhere take single elements.
+template <class T, class M>
+__global__ void __launch_bounds__(kThreads) adamw_kernel(const Update<T, M> p) {
   const Chunk chunk = p.chunks[blockIdx.x];
   const double norm = p.grad_scale * sqrt(*p.grad_square_sum);
   if (!isfinite(norm)) return;
@@ -116,11 +147,11 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const Update<T> p) {
   const std::int32_t packed = packs ? chunk.count / kWidth * kWidth : 0;
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kWidth; i < packed;
        i += kThreads * kWidth) {
-    update_pack<T, kWidth>(p, chunk, scale, chunk.begin + i);
+    update_pack<T, M, kWidth>(p, chunk, scale, chunk.begin + i);
   }
   for (std::int32_t i = packed + static_cast<std::int32_t>(threadIdx.x); i < chunk.count;
        i += kThreads) {
-    update_pack<T, 1>(p, chunk, scale, chunk.begin + i);
+    update_pack<T, M, 1>(p, chunk, scale, chunk.begin + i);
   }
 }
 
@@ -137,6 +168,32 @@ std::vector<Chunk> chunks_of(const AdamW& op) {
     }
   }
   return chunks;
+}
+
+template <class T, class M>
+void update(const AdamW& op, const Chunk* chunks, unsigned count, cudaStream_t stream) {
+  const bool own = op.weights.data() != op.master.data();
+  Update<T, M> p = {.weights = own ? elements<T>(op.weights) : nullptr,
+                    .master = elements<float>(op.master),
+                    .m = elements<M>(op.m),
+                    .v = elements<M>(op.v),
+                    .grad = elements<float>(op.grad),
+                    .grad_square_sum = op.grad_square_sum.as<double>(),
+                    .chunks = chunks,
+                    .beta1 = static_cast<float>(op.beta1),
+                    .beta2 = static_cast<float>(op.beta2),
+                    .rest1 = static_cast<float>(1 - op.beta1),
+                    .rest2 = static_cast<float>(1 - op.beta2),
+                    .step = static_cast<float>(op.learning_rate),
+                    .eps = static_cast<float>(op.eps),
+                    .grad_scale = op.grad_scale,
+                    .max_norm = op.max_norm,
+                    .rounding_key = op.rounding_key,
+                    .packs = false};
+  p.packs = starts_a_pack(p.weights) && starts_a_pack(p.master) && starts_a_pack(p.m) &&
+            starts_a_pack(p.v) && starts_a_pack(p.grad);
+  adamw_kernel<T, M><<<count, kThreads, 0, stream>>>(p);
+  check_launch("adamw_kernel");
 }
 
 }  // namespace
@@ -162,27 +219,9 @@ void CudaOps::apply(const AdamW& op) {
   auto* table = frame.take<Chunk>(count);
   staging_.upload(table, chunks.data(), count * static_cast<std::int64_t>(sizeof(Chunk)));
   with_device_type(op.weights.dtype(), [&]<class T>() {
-    const bool own = op.weights.data() != op.master.data();
-    Update<T> update = {.weights = own ? elements<T>(op.weights) : nullptr,
-                        .master = elements<float>(op.master),
-                        .m = elements<float>(op.m),
-                        .v = elements<float>(op.v),
-                        .grad = elements<float>(op.grad),
-                        .grad_square_sum = op.grad_square_sum.as<double>(),
-                        .chunks = table,
-                        .beta1 = static_cast<float>(op.beta1),
-                        .beta2 = static_cast<float>(op.beta2),
-                        .rest1 = static_cast<float>(1 - op.beta1),
-                        .rest2 = static_cast<float>(1 - op.beta2),
-                        .step = static_cast<float>(op.learning_rate),
-                        .eps = static_cast<float>(op.eps),
-                        .grad_scale = op.grad_scale,
-                        .max_norm = op.max_norm,
-                        .packs = false};
-    update.packs = starts_a_pack(update.weights) && starts_a_pack(update.master) &&
-                   starts_a_pack(update.m) && starts_a_pack(update.v) && starts_a_pack(update.grad);
-    adamw_kernel<T><<<static_cast<unsigned>(count), kThreads, 0, stream_>>>(update);
-    check_launch("adamw_kernel");
+    with_device_type(op.m.dtype(), [&]<class M>() {
+      update<T, M>(op, table, static_cast<unsigned>(count), stream_);
+    });
   });
 }
 

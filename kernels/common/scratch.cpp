@@ -20,16 +20,19 @@ std::int64_t Scratch::capacity() const {
 void* Scratch::take(std::int64_t bytes) {
   const std::int64_t rounded =
       std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  // Chunks met together become one: nothing that ran before may still read the old one.
-  if (used_ == 0 && chunks_.size() > 1) {
-    const std::int64_t total = std::max(capacity(), rounded);
+  // At the start of a frame nothing holds on to the chunks: those met together become one, and one
+  // that is too small goes before its successor comes, once nothing that ran before reads it.
+  const bool too_small = chunks_.size() == 1 && rounded > sizes_.front();
+  if (taken_ == 0 && (chunks_.size() > 1 || too_small)) {
     check(cudaStreamSynchronize(stream_));
     chunks_.clear();
-    sizes_.assign(1, total);
-    chunks_.emplace_back(*device_, total);
+    sizes_.clear();
   }
+  taken_ += rounded;
+  most_ = std::max(most_, taken_);
   if (chunks_.empty() || used_ + rounded > sizes_.back()) {
-    sizes_.push_back(std::max(rounded, kLeast));
+    const std::int64_t wanted = chunks_.empty() ? most_ : rounded;
+    sizes_.push_back(std::max(wanted, kLeast));
     chunks_.emplace_back(*device_, sizes_.back());
     used_ = 0;
   }
@@ -40,6 +43,7 @@ void* Scratch::take(std::int64_t bytes) {
 
 void Scratch::rewind() noexcept {
   used_ = 0;
+  taken_ = 0;
 }
 
 }  // namespace nsa::cuda

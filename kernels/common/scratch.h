@@ -12,9 +12,9 @@
 
 namespace nsa::cuda {
 
-/// Grows while shapes are new and is then one block of its final size: a run rehearses its steps
-/// before the first one, so that none of them allocates. Ops of one stream use it one after the
-/// other, so what a frame gave back may be overwritten by the next op only.
+/// Grows while shapes are new and is then one block as large as the largest frame: a run rehearses
+/// its steps before the first one, so that none of them allocates. Ops of one stream use it one
+/// after the other, so what a frame gave back may be overwritten by the next op only.
 class Scratch {
  public:
   Scratch(Device& device, cudaStream_t stream) : device_(&device), stream_(stream) {}
@@ -47,7 +47,9 @@ class Scratch {
   cudaStream_t stream_;
   std::vector<Buffer> chunks_;  ///< more than one only while a new shape is met
   std::vector<std::int64_t> sizes_;
-  std::int64_t used_ = 0;  ///< bytes of the last chunk
+  std::int64_t used_ = 0;   ///< bytes of the last chunk
+  std::int64_t taken_ = 0;  ///< by the present frame
+  std::int64_t most_ = 0;   ///< of all frames
 };
 
 }  // namespace nsa::cuda

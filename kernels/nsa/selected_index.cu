@@ -233,18 +233,20 @@ unsigned grid_of(std::int64_t count) {
   return static_cast<unsigned>((count + kThreads - 1) / kThreads);
 }
 
-/// What the slots can come to: a list of n queries has no more than n / part + spans parts, of
-/// which those in spans before its block are empty. `parts` are those of all queries in one list.
+/// What the slots can come to. A list that one span holds has slots where it is longer than a part:
+/// at most 2 n / part for n queries. One that several spans hold has a part more in each: only lists
+/// of a document that crosses the end of a span are such, one document at each end, so that the
+/// blocks of a span's two are at most those up to its end. `parts` are those of all queries in one
+/// list.
 std::int64_t slots_bound(const Selection& selection, const BlockLists& lists, std::int64_t parts,
                          std::int64_t span) {
   const std::int64_t tokens = selection.documents.tokens;
-  if (tokens <= span) return 2 * parts;  // a list with slots is longer than a part
+  if (tokens <= span) return 2 * parts;
   std::int64_t cells = 0;
   for (std::int64_t end = span; end < tokens + span; end += span) {
-    const std::int64_t blocks = end / selection.select_block + selection.documents.count + 1;
-    cells += std::min(blocks, lists.ids);
+    cells += std::min(end / selection.select_block + 3, lists.ids);
   }
-  return parts + cells * selection.kv_heads;
+  return 2 * parts + cells * selection.kv_heads;
 }
 
 }  // namespace

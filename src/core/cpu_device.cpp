@@ -65,7 +65,7 @@ namespace {
 constexpr std::int64_t kAlignment = 64;  // one cache line, and the widest vector register
 
 /// Bytes of memory of the machine, or of its control group where that has fewer.
-std::int64_t host_memory() {
+std::int64_t memory_of_host() {
   std::int64_t bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
   std::ifstream limit("/sys/fs/cgroup/memory.max");
   std::int64_t most = 0;
@@ -113,7 +113,7 @@ class CpuDevice final : public Device {
     return allocated_bytes();
   }
 
-  std::int64_t memory_ = host_memory();
+  std::int64_t memory_ = memory_of_host();
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nsa {
@@ -36,6 +37,14 @@ struct DeviceHealth {
   std::vector<std::string> throttle;
 };
 
+/// Memory of a device as its driver counts it, in bytes: with what a program's own allocations do
+/// not show, such as the driver's, code and other programs.
+struct DeviceMemory {
+  std::int64_t total = 0;
+  std::int64_t free = 0;       ///< now
+  std::int64_t peak_used = 0;  ///< the most that was in use when this program looked
+};
+
 /// Allocates and moves bytes. Work is queued in order; the CPU device does it at once.
 class Device {
  public:
@@ -56,6 +65,9 @@ class Device {
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
   virtual void fill_zero(void* data, std::int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  /// Allocates memory of the host that this device's ops and copies take as its own, only slower;
+  /// release() through the same object. A CPU's is the CPU itself.
+  virtual Device& host_memory() { return *this; }
 
   /// For profilers (DeviceRange): a name for what is queued until the end_range() that belongs to
   /// it. Ranges nest.
@@ -65,6 +77,11 @@ class Device {
   virtual std::unique_ptr<Stopwatch> make_stopwatch();
   /// None where the device or its driver has nothing to tell.
   virtual std::optional<DeviceHealth> health() { return std::nullopt; }
+  /// None where memory is not the device's own.
+  virtual std::optional<DeviceMemory> memory() { return std::nullopt; }
+
+  /// What the error of an allocation that does not fit tells to do.
+  void set_memory_advice(std::string advice) { memory_advice_ = std::move(advice); }
 
   /// How many allocations were ever made: constant inside a step.
   std::int64_t allocations() const { return allocations_; }
@@ -74,8 +91,12 @@ class Device {
  protected:
   virtual void* do_allocate(std::int64_t bytes) = 0;
   virtual void do_release(void* data) noexcept = 0;
+  const std::string& memory_advice() const { return memory_advice_; }
 
  private:
+  std::string memory_advice_ =
+      "lower train.micro_batch or train.seq_len, or set memory.recompute: full (--plan shows what "
+      "is needed)";
   std::int64_t allocations_ = 0;
   std::int64_t allocated_bytes_ = 0;
   std::int64_t peak_bytes_ = 0;

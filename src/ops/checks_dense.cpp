@@ -232,8 +232,11 @@ void AdamW::check() const {
   op.leads("weights", weights, 1);
   op.that(grad_dtype(weights.dtype()) == type, "master must have the type of gradients");
   op.is("weights", weights, weights.dtype(), {count});
-  op.is("m", m, type, {count});
-  op.is("v", v, type, {count});
+  op.leads("m", m, 1);
+  op.that(m.dtype() == type || (type == DType::kF32 && m.dtype() == DType::kBF16),
+          "m must have the type of master, or be bf16 beside fp32");
+  op.is("m", m, m.dtype(), {count});
+  op.is("v", v, m.dtype(), {count});
   op.is("grad", grad, type, {count});
   op.is("grad_square_sum", grad_square_sum, DType::kF64, {1});
   std::int64_t end = 0;

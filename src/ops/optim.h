@@ -30,12 +30,15 @@ struct AdamWRange {
 /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 /// master -= lr * (m / (1 - b1^updates) / (sqrt(v / (1 - b2^updates)) + eps) + decay * master);
 /// weights = master rounded. Does nothing at all when norm is not finite.
+/// Moments in bf16 are computed with in fp32 and then rounded at random (to_bf16_at_random), so that
+/// small changes are not lost: those of element i by word i % 4 of philox(rounding_key, 0, i / 4), m
+/// by its lower half and v by its upper half.
 /// Source: Loshchilov and Hutter, arXiv 1711.05101.
 struct AdamW {
   Tensor weights;          ///< out [count]; may be `master` itself when the types agree
   Tensor master;           ///< in/out [count], the grad dtype of the weights, as all below
-  Tensor m;                ///< in/out [count]
-  Tensor v;                ///< in/out [count]
+  Tensor m;                ///< in/out [count]; or bf16
+  Tensor v;                ///< in/out [count]; as m
   Tensor grad;             ///< in  [count]
   Tensor grad_square_sum;  ///< in  [1], f64: of the whole model's unscaled gradient
   std::span<const AdamWRange> ranges;
@@ -45,6 +48,7 @@ struct AdamW {
   double eps = 1e-8;
   double max_norm = 0;  ///< 0: no clipping
   double grad_scale = 1;
+  std::uint64_t rounding_key = 0;  ///< another one for each update
   void check() const;
 };
 

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "core/log.h"
 #include "train/start_report.h"
 
 namespace nsa {
@@ -47,21 +48,6 @@ std::int64_t own_control_groups() {
   return least;
 }
 
-/// What to change first: what takes most.
-std::string advice(const MemoryPlan& plan, const Config& config) {
-  const std::int64_t lasting = plan.total() - plan.activations;
-  if (lasting >= plan.activations) {
-    return fmt::format("lower model.layers ({}), model.hidden ({}) or model.vocab_size ({})",
-                       config.model.layers, config.model.hidden, config.model.vocab_size);
-  }
-  if (2 * plan.logits > plan.activations) {
-    return "raise memory.logits_chunks, or lower train.micro_batch or model.vocab_size";
-  }
-  return std::string(
-             config.memory.recompute == Recompute::kFull ? "" : "set memory.recompute: full, or ") +
-         "lower train.micro_batch or train.seq_len (of every stage)";
-}
-
 }  // namespace
 
 std::int64_t control_group_limit(const fs::path& root, const fs::path& group) {
@@ -86,13 +72,50 @@ std::int64_t host_memory_bytes() {
   return bytes;
 }
 
+std::string memory_advice(const MemoryPlan& plan, const Config& config) {
+  const std::int64_t lasting = plan.certain() - plan.activations;
+  if (lasting >= plan.activations) {
+    return fmt::format("lower model.layers ({}), model.hidden ({}) or model.vocab_size ({})",
+                       config.model.layers, config.model.hidden, config.model.vocab_size);
+  }
+  if (2 * plan.logits > plan.activations) {
+    return "raise memory.logits_chunks, or lower train.micro_batch or model.vocab_size";
+  }
+  return std::string(
+             config.memory.recompute == Recompute::kFull ? "" : "set memory.recompute: full, or ") +
+         "lower train.micro_batch or train.seq_len (of every stage)";
+}
+
 void check_memory(const MemoryPlan& plan, const Config& config, std::int64_t available) {
   if (plan.total() <= available) return;
   fail_config(fmt::format(
       "the run needs {} of memory (weights, gradients and moments {}, activations {}) and this "
       "machine has {}; {}, and see --plan",
-      size_text(plan.total()), size_text(plan.total() - plan.activations),
-      size_text(plan.activations), size_text(available), advice(plan, config)));
+      size_text(plan.total()), size_text(plan.certain() - plan.activations),
+      size_text(plan.activations), size_text(available), memory_advice(plan, config)));
+}
+
+std::string out_of_memory_advice(const MemoryPlan& plan, const Config& config) {
+  return fmt::format(
+      "the plan was {} (weights, gradients and moments {}, activations {}, scratch of ops {}, the "
+      "rest {}); {}, and see --plan",
+      size_text(plan.total()), size_text(plan.certain() - plan.activations),
+      size_text(plan.activations), size_text(plan.gpu.scratch),
+      size_text(plan.gpu.total() - plan.gpu.scratch), memory_advice(plan, config));
+}
+
+void check_gpu_memory(const MemoryPlan& plan, const Config& config, const DeviceMemory& gpu) {
+  // The context is there already, and so are buffers of the backend.
+  const std::int64_t more = plan.total() - plan.gpu.context - plan.gpu.workspace;
+  if (more <= gpu.free) return;
+  const std::string sizes =
+      fmt::format("{} of {} of the GPU's memory are free; {}", size_text(gpu.free),
+                  size_text(gpu.total), out_of_memory_advice(plan, config));
+  if (plan.certain() <= gpu.free) {
+    log::warn("the run may not fit: " + sizes);
+    return;
+  }
+  fail_runtime("the run does not fit: " + sizes);
 }
 
 }  // namespace nsa

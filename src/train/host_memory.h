@@ -1,11 +1,13 @@
 #pragma once
 
-// Whether a run fits into the memory of this machine, told before it is allocated.
+// Whether a run fits into the memory of this machine or of its GPU, told before it is allocated.
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "config/config.h"
+#include "core/device.h"
 #include "train/plan.h"
 
 namespace nsa {
@@ -23,5 +25,14 @@ std::int64_t control_group_limit(const std::filesystem::path& root,
 /// Throws Error (code 2) with both sizes and the settings to change first when the plan needs more
 /// than `available` bytes. `config` is what the plan was made of.
 void check_memory(const MemoryPlan& plan, const Config& config, std::int64_t available);
+
+/// What to change first where a run does not fit: what takes most.
+std::string memory_advice(const MemoryPlan& plan, const Config& config);
+/// The plan by class and memory_advice(): what an allocation that fails on the way tells.
+std::string out_of_memory_advice(const MemoryPlan& plan, const Config& config);
+
+/// Throws Error (code 1) with both sizes and the settings to change first when what the run
+/// allocates for sure is more than what is free on the GPU; warns where the whole plan is.
+void check_gpu_memory(const MemoryPlan& plan, const Config& config, const DeviceMemory& gpu);
 
 }  // namespace nsa

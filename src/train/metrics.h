@@ -33,7 +33,7 @@ struct TrainRow {
   double grad_norm = 0;
   double lr = 0;
   double tok_s = 0;
-  double mem_gib = 0;         ///< largest use of device memory so far
+  double mem_gib = 0;         ///< largest use of device memory so far; a GPU's: of all on it
   double data_wait = 0;       ///< share of the time that went into reading data
   std::optional<NsaRow> nsa;  ///< none in a dense model
   std::int64_t skipped = 0;   ///< updates left out so far
@@ -60,7 +60,7 @@ class MetricsFile {
   void config(std::int64_t step, const Config& resolved);
   void train(const TrainRow& row);
   void val(const Validation& row, const std::vector<PositionBucket>& by_position);
-  /// kind: stage | save | save_failed | signal | skip | nonfinite | sample
+  /// kind: memory | stage | save | save_failed | signal | skip | nonfinite | sample
   void event(std::int64_t step, const std::string& kind, const std::string& text);
   void end(std::int64_t step, const std::string& status, int exit_code,
            std::optional<double> val_loss, std::optional<double> unigram_nats);

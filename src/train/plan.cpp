@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/device.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "model/transformer.h"
@@ -60,8 +61,8 @@ Plan make_plan(const Config& config) {
   return Plan(config);
 }
 
-MemoryPlan memory_of(const Layout& layout, DType dtype,
-                     const std::vector<ActivationBytes>& activations) {
+MemoryPlan memory_of(const Config& config, const Layout& layout, DType dtype,
+                     const Schedule& schedule, const std::vector<ActivationBytes>& activations) {
   const DType master = grad_dtype(dtype);
   const std::int64_t flat = layout.size() * size_of(master);
   const auto most =
@@ -73,7 +74,8 @@ MemoryPlan memory_of(const Layout& layout, DType dtype,
           .m = flat,
           .v = flat,
           .activations = most->arena,
-          .logits = most->logits};
+          .logits = most->logits,
+          .gpu = runs_on_gpu(config) ? plan_gpu_memory(config, layout, schedule) : GpuMemory{}};
 }
 
 /// "12.3 G"
@@ -199,25 +201,39 @@ std::string recompute_line(const Plan& plan) {
   return "               by memory.recompute: " + text + '\n';
 }
 
+MemoryPlan memory_of(const Plan& plan) {
+  return memory_of(plan.config, plan.layout, plan.dtype, plan.schedule, plan.activations);
+}
+
+std::string gpu_line(const GpuMemory& gpu) {
+  return fmt::format(
+      "  on the GPU   {:>12}  scratch of ops {}, matmul workspace {}, tables and batches {}, "
+      "context {}\n",
+      size_text(gpu.total()), size_text(gpu.scratch), size_text(gpu.workspace),
+      size_text(gpu.tables), size_text(gpu.context));
+}
+
 std::string memory_lines(const Plan& plan) {
-  const MemoryPlan memory = memory_of(plan.layout, plan.dtype, plan.activations);
+  const MemoryPlan memory = memory_of(plan);
+  const bool on_gpu = runs_on_gpu(plan.config);
   std::string by_stage;
   for (const ActivationBytes& stage : plan.activations) {
     by_stage += (by_stage.empty() ? "" : ", ") + size_text(stage.arena);
   }
   return fmt::format(
-             "memory    {} (and scratch of ops, a few MiB a thread), in {}\n"
+             "memory    {}{}, in {}\n"
              "  weights      {:>12}  {}\n"
              "  gradients    {:>12}\n"
              "  m            {:>12}\n"
              "  v            {:>12}\n"
              "  activations  {:>12}  by stage: {}; {} of the largest are a chunk of logits\n",
-             size_text(memory.total()), name_of(plan.dtype), size_text(memory.weights),
+             size_text(memory.total()), on_gpu ? "" : " (and scratch of ops, a few MiB a thread)",
+             name_of(plan.dtype), size_text(memory.weights),
              memory.master == 0 ? "master weights are the same memory"
                                 : "and master weights in fp32 " + size_text(memory.master),
              size_text(memory.gradients), size_text(memory.m), size_text(memory.v),
              size_text(memory.activations), by_stage, size_text(memory.logits)) +
-         recompute_line(plan);
+         recompute_line(plan) + (on_gpu ? gpu_line(memory.gpu) : "");
 }
 
 std::string disk_lines(const Plan& plan) {
@@ -240,13 +256,14 @@ std::string disk_lines(const Plan& plan) {
 
 MemoryPlan plan_memory(const Config& config) {
   const Plan plan = make_plan(config);
-  return memory_of(plan.layout, plan.dtype, plan.activations);
+  return memory_of(plan);
 }
 
 MemoryPlan plan_memory(const Config& chosen, const Schedule& schedule) {
   const Layout layout(chosen);
   const DType dtype = compute_dtype(chosen);
-  return memory_of(layout, dtype, activations_of(chosen, layout, dtype, schedule));
+  return memory_of(chosen, layout, dtype, schedule,
+                   activations_of(chosen, layout, dtype, schedule));
 }
 
 std::string plan_report(const Config& config) {

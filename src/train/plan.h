@@ -6,12 +6,13 @@
 #include <string>
 
 #include "config/config.h"
+#include "train/gpu_memory.h"
 #include "train/schedule.h"
 
 namespace nsa {
 
-/// Memory of a run by class, in bytes. Exact for what lives as long as the run; the scratch of ops
-/// (a few MiB a thread) and the tokens of a batch come on top.
+/// Memory of a run by class, in bytes. Exact for what lives as long as the run. On a CPU the scratch
+/// of ops (a few MiB a thread) and the tokens of a batch come on top; on a GPU they are in `gpu`.
 struct MemoryPlan {
   std::int64_t weights = 0;
   std::int64_t master = 0;  ///< 0 where the weights are their own masters
@@ -20,7 +21,10 @@ struct MemoryPlan {
   std::int64_t v = 0;
   std::int64_t activations = 0;  ///< of the stage that needs most
   std::int64_t logits = 0;       ///< the chunk of logits inside the activations
-  std::int64_t total() const { return weights + master + gradients + m + v + activations; }
+  GpuMemory gpu{};           ///< 0 on a CPU
+  /// What the run allocates for sure, and all of it.
+  std::int64_t certain() const { return weights + master + gradients + m + v + activations; }
+  std::int64_t total() const { return certain() + gpu.total(); }
 };
 
 /// Throws Error as plan_report does.

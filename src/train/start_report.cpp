@@ -116,4 +116,23 @@ std::vector<std::string> start_report(const Workshop& shop) {
   return lines;
 }
 
+std::int64_t peak_memory(Device& device) {
+  const std::optional<DeviceMemory> whole = device.memory();
+  return whole ? whole->peak_used : device.peak_bytes();
+}
+
+std::string peak_memory_line(const Workshop& shop) {
+  Device& device = *shop.backend.device;
+  const std::int64_t peak = peak_memory(device);
+  const std::int64_t planned = shop.planned.total();
+  const double over = 100.0 * (static_cast<double>(planned) / static_cast<double>(peak) - 1.0);
+  std::string line = fmt::format("memory    peak {}, planned {} ({:+.1f} %)", size_text(peak),
+                                 size_text(planned), over);
+  if (const std::optional<DeviceMemory> whole = device.memory()) {
+    line += fmt::format("; {} of it allocated, {} of {} free", size_text(device.peak_bytes()),
+                        size_text(whole->free), size_text(whole->total));
+  }
+  return line;
+}
+
 }  // namespace nsa

@@ -93,6 +93,7 @@ class Trainer {
 
   std::int64_t step_ = 0;  ///< finished updates
   bool evaluation_pending_ = false;
+  bool memory_told_ = false;  ///< the peak beside the plan
   /// What the newest checkpoint in checkpoint.dir holds: step, evaluation_pending.
   std::optional<std::pair<std::int64_t, bool>> saved_;
   std::optional<Validation> last_validation_;

@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/flops.h"
 #include "train/progress.h"
+#include "train/start_report.h"
 #include "train/trainer.h"
 
 namespace nsa {
@@ -50,11 +51,17 @@ void Trainer::report_step(const StepReport& report) {
                      .grad_norm = report.grad_norm,
                      .lr = plan.learning_rate,
                      .tok_s = tokens_per_second,
-                     .mem_gib = static_cast<double>(shop_.backend.device->peak_bytes()) / kGiB,
+                     .mem_gib = static_cast<double>(peak_memory(*shop_.backend.device)) / kGiB,
                      .data_wait = since_report_.data_seconds / since_report_.seconds,
                      .nsa = nsa_row(shop_.config, plan),
                      .skipped = guard_.skipped()};
   since_report_ = {};
+  if (!memory_told_) {
+    const std::string line = peak_memory_line(shop_);
+    log::info(line);
+    metrics_.event(step_, "memory", line);
+    memory_told_ = true;
+  }
   metrics_.train(row);
   const auto tokens_left = static_cast<double>(shop_.schedule.total_tokens() - row.tokens);
   log::info(progress_line({.row = row,

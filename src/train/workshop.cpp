@@ -1,6 +1,7 @@
 #include "train/workshop.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,7 +18,7 @@ namespace {
 /// when it is used.
 void refuse_too_large(const Config& configured, const Schedule& schedule) {
   const Config config = with_choices(configured);
-  if (config.run.device != "cpu") return;  // what a GPU holds is its backend's to tell
+  if (config.run.device != "cpu") return;
   check_memory(plan_memory(config, schedule), config, host_memory_bytes());
 }
 
@@ -34,6 +35,15 @@ Workshop::Plan plan_run(const Config& config) {
   Schedule schedule(config, 0);
   refuse_too_large(config, schedule);
   return {.data = open_data(config), .schedule = std::move(schedule)};
+}
+
+/// The same on a GPU, whose backend tells what it has. Gives the backend its advice for later.
+Backend fitting(Backend backend, const Config& chosen, const MemoryPlan& plan) {
+  if (const std::optional<DeviceMemory> gpu = backend.device->memory()) {
+    backend.device->set_memory_advice(out_of_memory_advice(plan, chosen));
+    check_gpu_memory(plan, chosen, *gpu);
+  }
+  return backend;
 }
 
 }  // namespace
@@ -84,7 +94,8 @@ Workshop::Workshop(const Config& configured)
 
 Workshop::Workshop(const Config& chosen, Plan plan)
     : config(chosen),
-      backend(make_backend(config.run.device, 0, config.run.kernels)),
+      planned(plan_memory(config, plan.schedule)),
+      backend(fitting(make_backend(config.run.device, 0, config.run.kernels), config, planned)),
       data(std::move(plan.data)),
       schedule(std::move(plan.schedule)),
       store(Layout(config), backend, compute_dtype(config)),

@@ -9,6 +9,7 @@
 #include "model/transformer.h"
 #include "ops/backend.h"
 #include "params/store.h"
+#include "train/plan.h"
 #include "train/run_data.h"
 #include "train/schedule.h"
 
@@ -26,6 +27,7 @@ struct Workshop {
   explicit Workshop(const Config& configured);
 
   Config config;  ///< with its `auto` device, precision and micro-batches chosen
+  MemoryPlan planned;
   Backend backend;
   RunData data;
   Schedule schedule;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/log.h"
 #include "support/errors.h"
 #include "support/model_config.h"
 #include "support/temp_folder.h"
@@ -51,6 +52,33 @@ TEST(HostMemory, APlanThatDoesNotFitNamesBothSizesAndWhatTakesMost) {
                 "; set memory.recompute: full, or lower");
   config.memory.recompute = Recompute::kFull;
   expect_advice({.weights = kGiB, .activations = 8 * kGiB}, "; lower train.micro_batch");
+}
+
+TEST(GpuMemory, APlanThatFitsIsNoError) {
+  const MemoryPlan plan{.weights = kGiB, .activations = kGiB, .gpu = {.context = kGiB}};
+  // The context is there when memory is looked at.
+  const std::int64_t before = log::warnings();
+  check_gpu_memory(plan, test::small_config(), {.total = 3 * kGiB, .free = 2 * kGiB});
+  EXPECT_EQ(log::warnings(), before);
+}
+
+TEST(GpuMemory, WhatIsCertainAndDoesNotFitEndsTheRunWithThePlanAndWhatToChange) {
+  Config config = test::small_config();
+  config.memory.recompute = Recompute::kNone;
+  const MemoryPlan plan{
+      .weights = kGiB, .activations = 8 * kGiB, .gpu = {.scratch = kGiB, .context = kGiB}};
+  test::expect_error(
+      ExitCode::kRuntime,
+      {"does not fit", "7.00 GiB of 10.00 GiB", "plan was 11.00 GiB", "activations 8.00 GiB",
+       "scratch of ops 1.00 GiB", "; set memory.recompute: full, or lower"},
+      [&] { check_gpu_memory(plan, config, {.total = 10 * kGiB, .free = 7 * kGiB}); });
+}
+
+TEST(GpuMemory, WhatIsEstimatedAndDoesNotFitIsAWarning) {
+  const MemoryPlan plan{.weights = kGiB, .activations = kGiB, .gpu = {.scratch = kGiB}};
+  const std::int64_t before = log::warnings();
+  check_gpu_memory(plan, test::small_config(), {.total = 3 * kGiB, .free = 5 * kGiB / 2});
+  EXPECT_EQ(log::warnings(), before + 1);
 }
 
 }  // namespace

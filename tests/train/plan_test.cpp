@@ -96,6 +96,56 @@ TEST(MemoryPlan, TheChunkOfLogitsIsPartOfTheActivations) {
   EXPECT_EQ(plan_memory(config).logits, 96 / 4 * config.model.vocab_size * 4);
 }
 
+/// A preset's sizes on a GPU that this machine need not have.
+Config on_a_gpu(std::int64_t layers, std::int64_t seq_len) {
+  Config config = two_stages();
+  config.run.device = "cuda";
+  config.model.vocab_size = 32768;
+  config.model.layers = layers;
+  config.model.hidden = 1024;
+  config.model.heads = 16;
+  config.model.kv_heads = 1;
+  config.model.head_dim = config.model.v_head_dim = config.model.rope_dim = 64;
+  config.model.ffn = 2816;
+  config.schedule.stages.resize(1);
+  config.schedule.stages.front() = {
+      .from = {}, .seq_len = seq_len, .rate = 16, .tokens_per_step = seq_len};
+  return config;
+}
+
+TEST(MemoryPlan, OfAGpuCountsWhatItsBackendTakes) {
+  const MemoryPlan cpu = plan_memory(two_stages());
+  EXPECT_EQ(cpu.gpu.total(), 0);
+  const MemoryPlan plan = plan_memory(on_a_gpu(2, 32768));
+  EXPECT_EQ(plan.total(), plan.certain() + plan.gpu.scratch + plan.gpu.workspace + plan.gpu.tables +
+                              plan.gpu.context);
+  // The copy of the embedding's gradient while a product's algorithm is chosen, at least.
+  EXPECT_GE(plan.gpu.scratch, std::int64_t{32768} * 1024 * 4);
+  EXPECT_GT(plan_memory(on_a_gpu(2, 131072)).gpu.scratch, plan.gpu.scratch);
+}
+
+TEST(MemoryPlan, ScratchOfAGpuDoesNotGrowWithTheLayers) {
+  EXPECT_EQ(plan_memory(on_a_gpu(2, 32768)).gpu.scratch,
+            plan_memory(on_a_gpu(8, 32768)).gpu.scratch);
+}
+
+/// Documents as short as one token are rehearsed: that must not ask for room that no batch needs.
+TEST(MemoryPlan, ShortDocumentsTakeLittleMoreThanLongOnes) {
+  Config config = on_a_gpu(2, 131072);
+  const std::int64_t longest = plan_memory(config).gpu.scratch;
+  config.data.doc_mask = true;
+  EXPECT_LT(plan_memory(config).gpu.scratch, 2 * longest);
+}
+
+TEST(PlanReport, OfAGpuNeedsNone) {
+  const std::string memory = section(plan_report(on_a_gpu(2, 32768)), "memory");
+  const MemoryPlan plan = plan_memory(on_a_gpu(2, 32768));
+  EXPECT_EQ(words_after(memory, "memory    ").at(0) + " " + words_after(memory, "memory    ").at(1),
+            size_text(plan.total()) + ",");
+  EXPECT_NE(memory.find("scratch of ops " + size_text(plan.gpu.scratch)), std::string::npos)
+      << memory;
+}
+
 TEST(PlanReport, NeedsNeitherDataNorTokenizer) {
   EXPECT_NE(plan_report(two_stages()).find("10 steps"), std::string::npos);
 }
