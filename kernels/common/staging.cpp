@@ -12,17 +12,19 @@ constexpr std::int64_t kLeast = std::int64_t{1} << 16;
 
 }  // namespace
 
+void Staging::release(Slot& slot) noexcept {
+  if (slot.copied != nullptr) cudaEventDestroy(slot.copied);
+  if (slot.memory != nullptr) cudaFreeHost(slot.memory);
+}
+
 Staging::~Staging() {
-  for (Slot& slot : slots_) {
-    if (slot.copied != nullptr) cudaEventDestroy(slot.copied);
-    if (slot.memory != nullptr) cudaFreeHost(slot.memory);
-  }
+  for (Slot& slot : small_.slots) release(slot);
+  for (Slot& slot : large_.slots) release(slot);
 }
 
 void Staging::upload(void* device, const void* host, std::int64_t bytes) {
   if (bytes == 0) return;
-  Slot& slot = slots_[next_];
-  next_ = (next_ + 1) % slots_.size();
+  Slot& slot = bytes <= kSmall ? small_.turn() : large_.turn();
   if (slot.copied == nullptr) {
     check(cudaEventCreateWithFlags(&slot.copied, cudaEventDisableTiming));
   } else {
@@ -36,8 +38,8 @@ void Staging::upload(void* device, const void* host, std::int64_t bytes) {
         cudaHostAlloc(&slot.memory, static_cast<std::size_t>(slot.capacity), cudaHostAllocDefault));
   }
   std::memcpy(slot.memory, host, static_cast<std::size_t>(bytes));
-  check(cudaMemcpyAsync(device, slot.memory, static_cast<std::size_t>(bytes),
-                        cudaMemcpyHostToDevice, stream_));
+  check(cudaMemcpyAsync(device, slot.memory, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
+                        stream_));
   check(cudaEventRecord(slot.copied, stream_));
 }
 

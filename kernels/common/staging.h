@@ -1,6 +1,6 @@
 #pragma once
 
-// Small tables from the host to the device without waiting for either.
+// Bytes from the host to the device without waiting for either.
 
 #include <array>
 #include <cstddef>
@@ -10,8 +10,11 @@
 
 namespace nsa::cuda {
 
-/// Two pinned host buffers that take turns: a copy is queued, and the host goes on. Waits only when
-/// both are still being copied.
+/// Pinned host buffers that take turns: a copy is queued, and the host goes on. Small copies (the
+/// tokens of a batch, tables of documents and of the optimiser) have so many buffers that the host
+/// can be some micro-batches ahead of the device: it waits only when all are still to be copied.
+/// Copies stand in the order of the stream, because what they overwrite is read by the ops before
+/// them; they are so short beside a micro-batch that a stream of their own would gain nothing.
 class Staging {
  public:
   explicit Staging(cudaStream_t stream) : stream_(stream) {}
@@ -22,16 +25,31 @@ class Staging {
   /// Queues a copy of host bytes, which may be changed at once.
   void upload(void* device, const void* host, std::int64_t bytes);
 
+  static constexpr std::int64_t kSmall = std::int64_t{1} << 20;  ///< bytes of a small copy at most
+  static constexpr std::size_t kSmallBuffers = 32;
+
  private:
   struct Slot {
     void* memory = nullptr;
     std::int64_t capacity = 0;
     cudaEvent_t copied = nullptr;
   };
+  template <std::size_t kSlots>
+  struct Ring {
+    std::array<Slot, kSlots> slots{};
+    std::size_t next = 0;
+    Slot& turn() {
+      Slot& slot = slots[next];
+      next = (next + 1) % kSlots;
+      return slot;
+    }
+  };
+
+  static void release(Slot& slot) noexcept;
 
   cudaStream_t stream_;
-  std::array<Slot, 2> slots_{};
-  std::size_t next_ = 0;
+  Ring<kSmallBuffers> small_;
+  Ring<2> large_;
 };
 
 }  // namespace nsa::cuda
