@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <nvtx3/nvToolsExt.h>
 #include <string>
 
@@ -46,7 +47,54 @@ int count_devices() {
   return count;
 }
 
+/// Host memory for one GPU. Copies are the GPU's, in the order of its stream.
+class PinnedMemory final : public Device {
+ public:
+  explicit PinnedMemory(CudaDevice& gpu) : gpu_(&gpu) {}
+  std::string name() const override { return "pinned host memory"; }
+  void copy_from_host(void* to, const void* host, std::int64_t bytes) override {
+    gpu_->copy_from_host(to, host, bytes);
+  }
+  void copy_to_host(void* host, const void* from, std::int64_t bytes) override {
+    gpu_->copy_to_host(host, from, bytes);
+  }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
+    gpu_->copy(to, from, bytes);
+  }
+  void fill_zero(void* data, std::int64_t bytes) override {
+    gpu_->synchronize();
+    std::memset(data, 0, static_cast<std::size_t>(bytes));
+  }
+  void synchronize() override { gpu_->synchronize(); }
+
+ protected:
+  void* do_allocate(std::int64_t bytes) override {
+    void* data = nullptr;
+    const cudaError_t status =
+        cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the error is told here, once
+      fail_runtime("out of host memory: " + std::to_string(bytes >> 20) +
+                   " MiB could not be pinned beside the " +
+                   std::to_string(allocated_bytes() >> 20) +
+                   " MiB that are; set memory.offload: none, or raise the limit of locked memory "
+                   "(ulimit -l)");
+    }
+    check(status);
+    return data;
+  }
+  void do_release(void* data) noexcept override { cudaFreeHost(data); }
+
+ private:
+  CudaDevice* gpu_;
+};
+
 }  // namespace
+
+Device& CudaDevice::host_memory() {
+  if (!host_memory_) host_memory_ = std::make_unique<PinnedMemory>(*this);
+  return *host_memory_;
+}
 
 CudaDevice::CudaDevice(int index) : index_(index) {
   const int count = count_devices();
@@ -82,15 +130,13 @@ void CudaDevice::copy_from_host(void* to, const void* host, std::int64_t bytes) 
 
 void CudaDevice::copy_to_host(void* host, const void* from, std::int64_t bytes) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
-                        stream_));
+  check(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_));
   check(cudaStreamSynchronize(stream_));
 }
 
 void CudaDevice::copy(void* to, const void* from, std::int64_t bytes) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
-                        stream_));
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_));
 }
 
 void CudaDevice::fill_zero(void* data, std::int64_t bytes) {

@@ -32,6 +32,8 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, std::int64_t bytes) override;
   void fill_zero(void* data, std::int64_t bytes) override;
   void synchronize() override;
+  /// Pinned, so that kernels reach it over the bus.
+  Device& host_memory() override;
 
   /// NVTX ranges of the calling thread.
   void begin_range(const char* name) override;
@@ -52,6 +54,7 @@ class CudaDevice final : public Device {
   std::string name_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Device> host_memory_;  ///< made when it is first asked for
   std::unique_ptr<Nvml> nvml_;  ///< opened when health() is first asked
 };
 

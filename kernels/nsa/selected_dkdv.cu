@@ -20,6 +20,9 @@ constexpr std::int64_t kMostPart = 1024;
 /// q and dout of a span of queries of one KV head, which blocks read side by side: what the L2
 /// cache still serves most of.
 constexpr std::int64_t kSpanBytes = std::int64_t{64} << 20;
+/// Nearly every list has a slot in each span after its block: more spans would take memory that
+/// grows with the square of the context.
+constexpr std::int64_t kMostSpans = 16;
 
 /// One block: kTileKeys keys of one list of several parts. Reads the list's slots, writes dk and
 /// dv: sums over the parts in order.
@@ -66,7 +69,7 @@ ListCut cut_of(const SelectedProblem<bf16>& problem, int multiprocessors) {
   ListCut cut;
   cut.part =
       std::clamp(entries / (kPartsOfMultiprocessor * multiprocessors), kLeastPart, kMostPart);
-  cut.span = kSpanBytes / row_bytes;
+  cut.span = std::max(kSpanBytes / row_bytes, (problem.tokens() + kMostSpans - 1) / kMostSpans);
   return cut;
 }
 

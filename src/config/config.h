@@ -175,7 +175,7 @@ struct PrecisionConfig {
   std::string compute = "auto";  ///< auto | fp32 | fp64 (cpu alone) | bf16 (cuda alone)
   std::string master = "fp32";
   std::string grad_accum = "fp32";
-  std::string optim_states = "fp32";
+  std::string optim_states = "fp32";  ///< fp32 | bf16: of AdamW's moments
   friend bool operator==(const PrecisionConfig&, const PrecisionConfig&) = default;
 };
 
@@ -184,6 +184,7 @@ enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 struct MemoryConfig {
   Recompute recompute = Recompute::kNone;
   std::optional<std::int64_t> logits_chunks;  ///< empty: auto
+  std::string offload = "none";               ///< none | optimizer
   friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
 

@@ -12,16 +12,19 @@ Tensor part(const Tensor& flat, std::int64_t begin, std::int64_t count) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(const Layout& layout, Backend& backend, DType compute)
+ParameterStore::ParameterStore(const Layout& layout, Backend& backend, DType compute,
+                               StateStorage state)
     : layout_(layout),
       device_(backend.device.get()),
       ops_(backend.ops.get()),
       dtype_(compute),
+      state_(state),
       weights_view_(zeros(weights_, compute)),
       gradients_view_(zeros(gradients_, master_dtype())),
-      master_view_(compute == master_dtype() ? weights_view_ : zeros(master_, master_dtype())),
-      m_view_(zeros(m_, master_dtype())),
-      v_view_(zeros(v_, master_dtype())) {
+      master_view_(compute == master_dtype() ? weights_view_
+                                             : zeros(master_, master_dtype(), state.on_host)),
+      m_view_(zeros(m_, moment_dtype(), state.on_host)),
+      v_view_(zeros(v_, moment_dtype(), state.on_host)) {
   check(compute != DType::kI32, "ParameterStore: not a floating type");
   updates_.assign(layout_.parameters().size(), 0);
 }
@@ -51,10 +54,11 @@ void ParameterStore::publish() {
   ops_->run(Cast{.out = weights_view_, .in = master_view_});
 }
 
-Tensor ParameterStore::zeros(Buffer& buffer, DType dtype) {
+Tensor ParameterStore::zeros(Buffer& buffer, DType dtype, bool on_host) {
   const std::int64_t elements = layout_.size();
-  buffer = Buffer(*device_, elements * size_of(dtype));
-  device_->fill_zero(buffer.data(), elements * size_of(dtype));
+  Device& device = on_host ? device_->host_memory() : *device_;
+  buffer = Buffer(device, elements * size_of(dtype));
+  device.fill_zero(buffer.data(), elements * size_of(dtype));
   return buffer.view(dtype, {elements});
 }
 

@@ -12,17 +12,25 @@
 
 namespace nsa {
 
+/// How the optimiser's state is held.
+struct StateStorage {
+  bool bf16_moments = false;  ///< m and v in bf16, beside masters in fp32
+  bool on_host = false;       ///< masters that are not the weights themselves, m and v
+};
+
 /// Owns, for the whole run: weights (what the model computes with), gradients, master, m, v, each
 /// layout.size() elements. When compute and master types agree, weights and master are one buffer;
 /// bf16 weights are copies of fp32 masters.
 class ParameterStore {
  public:
-  /// Everything zero. Gradients, master and optimiser state have grad_dtype(compute).
-  ParameterStore(const Layout& layout, Backend& backend, DType compute);
+  /// Everything zero. Gradients and master have grad_dtype(compute), as m and v unless `state` says
+  /// bf16.
+  ParameterStore(const Layout& layout, Backend& backend, DType compute, StateStorage state = {});
 
   const Layout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }  ///< of the weights
   DType master_dtype() const { return grad_dtype(dtype_); }
+  DType moment_dtype() const { return state_.bf16_moments ? DType::kBF16 : master_dtype(); }
 
   /// Initial weights: element i of parameter p is a function of (seed, name of p, i) alone.
   void initialize(std::uint64_t seed);
@@ -51,7 +59,7 @@ class ParameterStore {
   void publish();
 
  private:
-  Tensor zeros(Buffer& buffer, DType dtype);
+  Tensor zeros(Buffer& buffer, DType dtype, bool on_host = false);
   Tensor view(const Tensor& flat, const std::string& name) const;
   Tensor fused_view(const Tensor& flat, const std::string& first, const std::string& last) const;
 
@@ -59,6 +67,7 @@ class ParameterStore {
   Device* device_;
   Ops* ops_;
   DType dtype_;
+  StateStorage state_;
   Buffer weights_, master_, gradients_, m_, v_;
   Tensor weights_view_, gradients_view_, master_view_, m_view_, v_view_;
   std::vector<std::int64_t> updates_;

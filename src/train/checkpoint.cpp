@@ -71,6 +71,7 @@ Manifest write_tensors(const fs::path& folder, const ParameterStore& store, Devi
   Manifest manifest;
   manifest.layout = layout.fingerprint();
   manifest.dtype = store.master_dtype();
+  manifest.moments = store.moment_dtype();
   std::vector<char> piece(static_cast<std::size_t>(kPieceBytes));
   DurableFile file(folder / kTensorFile);
   for (std::size_t i = 0; i < layout.buckets().size(); ++i) {
@@ -148,15 +149,15 @@ std::string checkpoint_name(std::int64_t step) {
   return "step_" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
 }
 
-std::int64_t checkpoint_bytes(const Layout& layout, DType dtype) {
+std::int64_t checkpoint_bytes(const Layout& layout, DType master, DType moments) {
   constexpr std::int64_t kManifestBytesPerParameter = 256;
-  return 3 * layout.size() * size_of(grad_dtype(dtype)) +
+  return layout.size() * (size_of(master) + 2 * size_of(moments)) +
          kManifestBytesPerParameter * static_cast<std::int64_t>(layout.parameters().size()) +
          (std::int64_t{1} << 16);
 }
 
 std::int64_t checkpoint_bytes(const ParameterStore& store) {
-  return checkpoint_bytes(store.layout(), store.dtype());
+  return checkpoint_bytes(store.layout(), store.master_dtype(), store.moment_dtype());
 }
 
 fs::path save_checkpoint(const fs::path& folder, const RunState& state, const ParameterStore& store,
@@ -244,6 +245,13 @@ void check_same_model(const Manifest& manifest, const ParameterStore& store) {
         fmt::format("the checkpoint holds {}, but the run computes in {}; set "
                     "precision.compute accordingly",
                     name_of(manifest.dtype), name_of(store.master_dtype())));
+  }
+  if (manifest.moments != store.moment_dtype()) {
+    fail_checkpoint(fmt::format(
+        "the checkpoint holds AdamW's moments in {}, but precision.optim_states asks for {}; set "
+        "it "
+        "to {}, or choose another run.out_dir for a new run",
+        name_of(manifest.moments), name_of(store.moment_dtype()), name_of(manifest.moments)));
   }
 }
 

@@ -20,7 +20,7 @@ constexpr const char* kResolvedConfig = "config.resolved.yaml";
 /// "step_00000017": eight digits or more.
 std::string checkpoint_name(std::int64_t step);
 /// Bytes that one checkpoint takes, its manifest estimated.
-std::int64_t checkpoint_bytes(const Layout& layout, DType dtype);
+std::int64_t checkpoint_bytes(const Layout& layout, DType master, DType moments);
 std::int64_t checkpoint_bytes(const ParameterStore& store);
 
 /// Writes `folder`/step_N: into a temporary folder beside it, flushed, then renamed. A folder of

@@ -13,7 +13,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kContext = 620 * kMiB;
 /// Multiprocessors of the GPUs that this is made for; how work is cut depends on them.
 constexpr std::int64_t kMultiprocessors = 132;
-/// Buffers of a library's own choice, a few MiB each.
+/// What kernels/matmul.cpp lends the matmul library.
 constexpr std::int64_t kWorkspace = 32 * kMiB;
 
 std::int64_t ceil_div(std::int64_t count, std::int64_t unit) {
@@ -45,7 +45,8 @@ std::int64_t selected_backward_bytes(const Shape& s) {
   const std::int64_t part = std::clamp<std::int64_t>(entries / (8 * kMultiprocessors), 64, 1024);
   const std::int64_t chunk = std::max<std::int64_t>(64, ceil_div(s.tokens, 512));
   const std::int64_t chunks = ceil_div(s.tokens, chunk);
-  const std::int64_t wanted_span = 64 * kMiB / (s.group * s.width() * 2);
+  const std::int64_t wanted_span =
+      std::max(64 * kMiB / (s.group * s.width() * 2), ceil_div(s.tokens, 16));
   const std::int64_t span = ceil_div(wanted_span, chunk) * chunk;
   const std::int64_t ids = s.tokens / s.geometry.select_block + s.documents + 1;
   std::int64_t slots = 2 * (entries / part);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "config/device.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/log.h"
@@ -75,7 +76,9 @@ std::int64_t host_memory_bytes() {
 std::string memory_advice(const MemoryPlan& plan, const Config& config) {
   const std::int64_t lasting = plan.certain() - plan.activations;
   if (lasting >= plan.activations) {
-    return fmt::format("lower model.layers ({}), model.hidden ({}) or model.vocab_size ({})",
+    const bool offloads = runs_on_gpu(config) && config.memory.offload == "none";
+    return std::string(offloads ? "set memory.offload: optimizer, or " : "") +
+           fmt::format("lower model.layers ({}), model.hidden ({}) or model.vocab_size ({})",
                        config.model.layers, config.model.hidden, config.model.vocab_size);
   }
   if (2 * plan.logits > plan.activations) {
@@ -93,6 +96,14 @@ void check_memory(const MemoryPlan& plan, const Config& config, std::int64_t ava
       "machine has {}; {}, and see --plan",
       size_text(plan.total()), size_text(plan.certain() - plan.activations),
       size_text(plan.activations), size_text(available), memory_advice(plan, config)));
+}
+
+void check_offload(const MemoryPlan& plan, std::int64_t available) {
+  if (plan.offloaded <= available) return;
+  fail_config(fmt::format(
+      "memory.offload is optimizer: master weights and moments need {} of host memory, and this "
+      "machine has {}; set memory.offload: none, or precision.optim_states: bf16",
+      size_text(plan.offloaded), size_text(available)));
 }
 
 std::string out_of_memory_advice(const MemoryPlan& plan, const Config& config) {

@@ -26,6 +26,9 @@ std::int64_t control_group_limit(const std::filesystem::path& root,
 /// than `available` bytes. `config` is what the plan was made of.
 void check_memory(const MemoryPlan& plan, const Config& config, std::int64_t available);
 
+/// Throws Error (code 2) where the host has not `available` bytes for what the plan offloads.
+void check_offload(const MemoryPlan& plan, std::int64_t available);
+
 /// What to change first where a run does not fit: what takes most.
 std::string memory_advice(const MemoryPlan& plan, const Config& config);
 /// The plan by class and memory_advice(): what an allocation that fails on the way tells.

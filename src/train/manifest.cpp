@@ -21,7 +21,7 @@ std::uint32_t checksum_of(const Json& json) {
 }
 
 DType dtype_named(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kF64}) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16}) {
     if (name == name_of(dtype)) return dtype;
   }
   fail_checkpoint("unknown element type '" + name + "'");
@@ -117,6 +117,9 @@ Manifest manifest_from(const Json& json) {
   json.at("library_version").get_to(manifest.library_version);
   read_whole(json, "layout", manifest.layout);
   manifest.dtype = dtype_named(json.at("dtype").get<std::string>());
+  // Older checkpoints have moments of the masters' type and do not say so.
+  manifest.moments = json.contains("moments") ? dtype_named(json.at("moments").get<std::string>())
+                                              : manifest.dtype;
   manifest.state = state_from(json.at("state"));
   for (const Json& file : json.at("files")) {
     manifest.files.push_back({.name = file.at("name").get<std::string>(),
@@ -149,6 +152,7 @@ std::string to_json(const Manifest& manifest) {
   json["library_version"] = manifest.library_version;
   json["layout"] = manifest.layout;
   json["dtype"] = name_of(manifest.dtype);
+  json["moments"] = name_of(manifest.moments);
   json["state"] = json_of(manifest.state);
   json["files"] = Json::array();
   for (const ManifestFile& file : manifest.files) {

@@ -39,7 +39,8 @@ struct Manifest {
   static constexpr std::int64_t kFormat = 1;
   std::string library_version;
   std::uint32_t layout = 0;  ///< Layout::fingerprint()
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;    ///< of the master weights
+  DType moments = DType::kF32;  ///< of m and v
   RunState state;
   std::vector<ManifestFile> files;
   std::vector<ManifestRange> ranges;

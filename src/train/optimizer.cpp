@@ -45,7 +45,8 @@ void Optimizer::update(const StepPlan& plan, double grad_scale) {
                            .beta2 = config_.beta2,
                            .eps = config_.eps,
                            .max_norm = config_.clip,
-                           .grad_scale = grad_scale});
+                           .grad_scale = grad_scale,
+                           .rounding_key = static_cast<std::uint64_t>(plan.step)});
 }
 
 }  // namespace nsa

@@ -64,15 +64,19 @@ Plan make_plan(const Config& config) {
 MemoryPlan memory_of(const Config& config, const Layout& layout, DType dtype,
                      const Schedule& schedule, const std::vector<ActivationBytes>& activations) {
   const DType master = grad_dtype(dtype);
+  const StateStorage state = state_storage(config);
   const std::int64_t flat = layout.size() * size_of(master);
+  const std::int64_t moment = layout.size() * size_of(state.bf16_moments ? DType::kBF16 : master);
+  const std::int64_t own_master = master == dtype ? 0 : flat;
   const auto most =
       std::max_element(activations.begin(), activations.end(),
                        [](const auto& a, const auto& b) { return a.arena < b.arena; });
   return {.weights = layout.size() * size_of(dtype),
-          .master = master == dtype ? 0 : flat,
+          .master = own_master,
           .gradients = flat,
-          .m = flat,
-          .v = flat,
+          .m = moment,
+          .v = moment,
+          .offloaded = state.on_host ? own_master + 2 * moment : 0,
           .activations = most->arena,
           .logits = most->logits,
           .gpu = runs_on_gpu(config) ? plan_gpu_memory(config, layout, schedule) : GpuMemory{}};
@@ -233,12 +237,18 @@ std::string memory_lines(const Plan& plan) {
                                 : "and master weights in fp32 " + size_text(memory.master),
              size_text(memory.gradients), size_text(memory.m), size_text(memory.v),
              size_text(memory.activations), by_stage, size_text(memory.logits)) +
-         recompute_line(plan) + (on_gpu ? gpu_line(memory.gpu) : "");
+         recompute_line(plan) + (on_gpu ? gpu_line(memory.gpu) : "") +
+         (memory.offloaded == 0 ? ""
+                                : fmt::format("  in host memory, beside these: master weights, m "
+                                              "and v, {}\n",
+                                              size_text(memory.offloaded)));
 }
 
 std::string disk_lines(const Plan& plan) {
   const CheckpointConfig& checkpoint = plan.config.checkpoint;
-  const std::int64_t each = checkpoint_bytes(plan.layout, plan.dtype);
+  const std::int64_t each = checkpoint_bytes(
+      plan.layout, grad_dtype(plan.dtype),
+      state_storage(plan.config).bf16_moments ? DType::kBF16 : grad_dtype(plan.dtype));
   std::int64_t most = checkpoint.keep_last + 1;
   std::string text = fmt::format(
       "disk      a checkpoint takes {}; {} for keep_last = {} and the one "

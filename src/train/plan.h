@@ -19,11 +19,14 @@ struct MemoryPlan {
   std::int64_t gradients = 0;
   std::int64_t m = 0;
   std::int64_t v = 0;
+  std::int64_t offloaded = 0;  ///< of master, m and v: in host memory, not on the GPU
   std::int64_t activations = 0;  ///< of the stage that needs most
   std::int64_t logits = 0;       ///< the chunk of logits inside the activations
   GpuMemory gpu{};           ///< 0 on a CPU
   /// What the run allocates for sure, and all of it.
-  std::int64_t certain() const { return weights + master + gradients + m + v + activations; }
+  std::int64_t certain() const {
+    return weights + master + gradients + m + v + activations - offloaded;
+  }
   std::int64_t total() const { return certain() + gpu.total(); }
 };
 

@@ -74,11 +74,12 @@ std::vector<std::string> schedule_lines(const Workshop& shop) {
 }
 
 std::string memory_line(const Workshop& shop) {
-  const std::int64_t flat = shop.store.m().bytes();
+  const std::int64_t moment = shop.store.m().bytes();
   return fmt::format(
       "memory    weights {}, gradients {}, m {}, v {}, activations {}; {} allocated in all",
-      size_text(shop.store.weights().bytes()), size_text(flat), size_text(flat), size_text(flat),
-      size_text(shop.model.activation_bytes()), size_text(shop.backend.device->allocated_bytes()));
+      size_text(shop.store.weights().bytes()), size_text(shop.store.gradients().bytes()),
+      size_text(moment), size_text(moment), size_text(shop.model.activation_bytes()),
+      size_text(shop.backend.device->allocated_bytes()));
 }
 
 }  // namespace

@@ -18,8 +18,13 @@ namespace {
 /// when it is used.
 void refuse_too_large(const Config& configured, const Schedule& schedule) {
   const Config config = with_choices(configured);
-  if (config.run.device != "cpu") return;
-  check_memory(plan_memory(config, schedule), config, host_memory_bytes());
+  state_storage(config);
+  const MemoryPlan plan = plan_memory(config, schedule);
+  if (runs_on_gpu(config)) {
+    check_offload(plan, host_memory_bytes());
+  } else {
+    check_memory(plan, config, host_memory_bytes());
+  }
 }
 
 /// With train.steps or train.tokens the schedule needs no data, so that what is wrong with it is
@@ -69,6 +74,21 @@ DType compute_dtype(const Config& config) {
               " it must be auto, fp32 or " + (on_cpu ? "fp64" : "bf16"));
 }
 
+StateStorage state_storage(const Config& config) {
+  const bool bf16 = config.precision.optim_states == "bf16";
+  const bool offload = config.memory.offload == "optimizer";
+  if (bf16 && compute_dtype(config) == DType::kF64) {
+    fail_config(
+        "precision.optim_states is bf16, but precision.compute is fp64, which rounds nothing; set "
+        "precision.optim_states: fp32, or precision.compute: fp32");
+  }
+  if (offload && !runs_on_gpu(config)) {
+    fail_config("memory.offload is optimizer, but on " + config.run.device +
+                " the optimiser's state is in host memory already; set memory.offload: none");
+  }
+  return {.bf16_moments = bf16, .on_host = offload};
+}
+
 std::vector<MicroShape> shapes_of(const Schedule& schedule) {
   std::vector<MicroShape> shapes;
   for (const StageSpan& stage : schedule.stages()) {
@@ -98,7 +118,7 @@ Workshop::Workshop(const Config& chosen, Plan plan)
       backend(fitting(make_backend(config.run.device, 0, config.run.kernels), config, planned)),
       data(std::move(plan.data)),
       schedule(std::move(plan.schedule)),
-      store(Layout(config), backend, compute_dtype(config)),
+      store(Layout(config), backend, compute_dtype(config), state_storage(config)),
       model(config, store, backend, shapes_of(schedule)) {
   store.initialize(config.run.seed);
 }

@@ -49,6 +49,8 @@ struct Workshop {
 Config with_choices(Config config);
 /// Throws Error (code 2) for a precision that the device does not have. After with_choices.
 DType compute_dtype(const Config& config);
+/// Throws Error (code 2) for what precision.compute or the device rules out. After with_choices.
+StateStorage state_storage(const Config& config);
 /// The largest micro-batch of each stage.
 std::vector<MicroShape> shapes_of(const Schedule& schedule);
 /// The largest seq_len of all stages: tokens of a page of the data order.

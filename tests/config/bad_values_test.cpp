@@ -177,7 +177,6 @@ INSTANTIATE_TEST_SUITE_P(
                     LaterCase{"model.init_from", "x"}, LaterCase{"optim.name", "muon"},
                     LaterCase{"precision.compute", "fp16"}, LaterCase{"precision.master", "bf16"},
                     LaterCase{"precision.grad_accum", "bf16"},
-                    LaterCase{"precision.optim_states", "bf16"}, LaterCase{"memory.offload", "cpu"},
                     LaterCase{"parallel.ranks", "2"}, LaterCase{"parallel.zero", "2"},
                     LaterCase{"parallel.backend", "nccl"}, LaterCase{"parallel.timeout_s", "5"},
                     LaterCase{"parallel.overlap", "false"}, LaterCase{"checkpoint.async", "true"},

@@ -36,8 +36,8 @@ schedule:
   stages:
     - {from: 0, rate: auto}
     - {from: 1.5K, seq_len: 128, rate: 16, rewarm: 4, tokens_per_step: 2048, micro_batch: 4}
-precision: {compute: fp64}
-memory: {recompute: full, logits_chunks: 3}
+precision: {compute: fp64, optim_states: bf16}
+memory: {recompute: full, logits_chunks: 3, offload: optimizer}
 checkpoint: {dir: deep/ck, every: 5, every_minutes: 2.5, keep_last: 1, keep_every: 10, resume: must}
 signals: {stop: [HUP], save: [USR2, QUIT]}
 eval: {every: 7, tokens: 12345, at_start: false,

@@ -261,6 +261,60 @@ TEST_P(DenseKernel, UpdatesAsTheCpuDoes) {
   compare_updates(GetParam(), 1.0, true);
 }
 
+/// One AdamW on a device, with moments in bf16 and in pinned host memory or the device's own; its
+/// master, m and v afterwards.
+std::vector<std::vector<char>> updated(Backend& backend, bool on_host) {
+  constexpr std::int64_t kCount = 40003;
+  const auto moment = [](double std, std::uint64_t seed) {
+    Owned made = random_normal(DType::kBF16, {kCount}, seed, std);
+    for (std::int64_t i = 0; i < kCount; ++i) made.set(i, std::abs(made.get(i)));
+    return made;
+  };
+  std::vector<Owned> values = {random_normal(DType::kF32, {kCount}, 1), moment(0.1, 2),
+                               moment(0.01, 3), random_normal(DType::kF32, {kCount}, 4)};
+  Owned sum(DType::kF64, {1});
+  sum.fill(40000);
+  values.push_back(sum);
+  std::vector<Buffer> memory;
+  std::vector<Tensor> on_device;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Tensor& from = values[i];
+    memory.emplace_back(i < 3 && on_host ? backend.device->host_memory() : *backend.device,
+                        from.bytes());
+    backend.device->copy_from_host(memory.back().data(), from.data(), from.bytes());
+    on_device.push_back(memory.back().view(from.dtype(), {from.size()}));
+  }
+  const std::array<AdamWRange, 2> ranges = {
+      {{.begin = 0, .end = 20001, .updates = 1},
+       {.begin = 20001, .end = kCount, .updates = 7, .weight_decay = 0.1}}};
+  AdamW op;
+  op.weights = op.master = on_device[0];
+  op.m = on_device[1];
+  op.v = on_device[2];
+  op.grad = on_device[3];
+  op.grad_square_sum = on_device[4];
+  op.ranges = ranges;
+  op.learning_rate = 0.01;
+  op.max_norm = 1;
+  op.rounding_key = 0x123456789ABCDEFULL;
+  backend.ops->run(op);
+  std::vector<std::vector<char>> results;
+  for (std::size_t i = 0; i < 3; ++i) {
+    results.emplace_back(static_cast<std::size_t>(on_device[i].bytes()));
+    backend.device->copy_to_host(results.back().data(), on_device[i].data(), on_device[i].bytes());
+  }
+  return results;
+}
+
+TEST(AdamWKernel, MomentsInBf16HaveTheBitsOfTheCpu) {
+  if (!cuda_available()) GTEST_SKIP() << "no GPU";
+  Backend cpu = make_backend("cpu", 2);
+  Backend gpu = make_backend("cuda");
+  const auto wanted = updated(cpu, false);
+  EXPECT_EQ(updated(gpu, false), wanted);
+  EXPECT_EQ(updated(gpu, true), wanted);
+}
+
 TEST_P(DenseKernel, UpdatesNothingWhereTheNormIsNotFinite) {
   compare_updates(GetParam(), 1.0, false);
 }

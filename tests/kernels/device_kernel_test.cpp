@@ -1,8 +1,12 @@
 // What the GPU tells about its work and itself.
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "core/buffer.h"
+#include "kernels/cuda_device.h"
 #include "kernels/nvml.h"
 #include "ops/backend.h"
 
@@ -42,6 +46,52 @@ TEST_F(GpuDevice, AStopwatchHoldsMoreIntervalsThanItHasEvents) {
 TEST_F(GpuDevice, AStopwatchThatNeverRanHasNoSeconds) {
   const Backend backend = make_backend("cuda");
   EXPECT_EQ(backend.device->make_stopwatch()->take_seconds(), 0);
+}
+
+/// As many as some micro-batches upload: the host must not be kept until the work before is done.
+TEST_F(GpuDevice, SmallCopiesFromTheHostDoNotWaitForTheWorkBeforeThem) {
+  cuda::CudaDevice device(0);
+  constexpr std::int64_t kCount = 100000;
+  constexpr int kCopies = 24;
+  const Buffer target(device, kCopies * kCount * 4);
+  std::vector<std::int32_t> numbers(kCount);
+  const auto upload_all = [&](std::int32_t first) {
+    for (int copy = 0; copy < kCopies; ++copy) {
+      std::fill(numbers.begin(), numbers.end(), first + copy);  // the last copy may still be queued
+      device.copy_from_host(static_cast<std::int32_t*>(target.data()) + copy * kCount,
+                            numbers.data(), kCount * 4);
+    }
+  };
+  upload_all(0);  // pins the buffers
+  upload_all(0);
+  device.synchronize();
+  const Buffer large(device, std::int64_t{4} << 30);
+  for (int i = 0; i < 300; ++i) device.fill_zero(large.data(), large.bytes());  // some 0.3 s
+  upload_all(1000);
+  EXPECT_EQ(cudaStreamQuery(device.stream()), cudaErrorNotReady);
+  std::vector<std::int32_t> found(kCopies * kCount);
+  device.copy_to_host(found.data(), target.data(), target.bytes());
+  for (int copy = 0; copy < kCopies; ++copy) {
+    EXPECT_EQ(found[static_cast<std::size_t>(copy * kCount)], 1000 + copy);
+    EXPECT_EQ(found[static_cast<std::size_t>((copy + 1) * kCount - 1)], 1000 + copy);
+  }
+}
+
+/// Copies of more than the pinned buffers hold at a time arrive whole and in order.
+TEST_F(GpuDevice, LargeCopiesArrive) {
+  const Backend backend = make_backend("cuda");
+  std::vector<std::int32_t> numbers(std::size_t{20} << 20);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int32_t>(i);
+  const auto bytes = static_cast<std::int64_t>(numbers.size()) * 4;
+  for (const bool on_host : {false, true}) {
+    Device& device = on_host ? backend.device->host_memory() : *backend.device;
+    const Buffer target(device, bytes);
+    device.fill_zero(target.data(), bytes);
+    device.copy_from_host(target.data(), numbers.data(), bytes);
+    std::vector<std::int32_t> found(numbers.size());
+    device.copy_to_host(found.data(), target.data(), bytes);
+    EXPECT_EQ(found, numbers);
+  }
 }
 
 TEST_F(GpuDevice, RangesNest) {

@@ -1,11 +1,14 @@
 #include "ops/optim.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/bf16.h"
+#include "core/philox.h"
 #include "ops/backend.h"
 #include "support/near.h"
 
@@ -179,6 +182,100 @@ TEST(AdamW, AnElementsUpdateDoesNotDependOnWhereItStands) {
     cpu.ops->run(op);
   }
   EXPECT_TRUE(same(cut.master, whole.master));
+}
+
+/// The state with moments in bf16, and the one in fp32 with the same numbers.
+struct Rounded {
+  State bf16{DType::kF32}, fp32{DType::kF32};
+  Rounded() {
+    for (Owned State::*moment : {&State::m, &State::v}) {
+      const Owned wide = fp32.*moment;
+      bf16.*moment = Owned(DType::kBF16, {kCount});
+      for (std::int64_t i = 0; i < kCount; ++i) {
+        (bf16.*moment).set(i, wide.get(i));
+        wide.set(i, (bf16.*moment).get(i));
+      }
+    }
+  }
+};
+
+TEST(AdamW, MomentsInBf16AreThoseOfFp32RoundedByTheirElementsBits) {
+  const Backend cpu = make_backend("cpu", 2);
+  const Rounded s;
+  AdamW op = s.bf16.op();
+  op.rounding_key = 42;
+  cpu.ops->run(op);
+  cpu.ops->run(s.fp32.op());
+  EXPECT_TRUE(same(s.bf16.master, s.fp32.master));
+  for (const AdamWRange& range : kRanges) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      const auto random = philox(42, 0, static_cast<std::uint64_t>(i / 4));
+      const std::uint32_t word = random[static_cast<std::size_t>(i % 4)];
+      const auto m = static_cast<float>(s.fp32.m.get(i));
+      const auto v = static_cast<float>(s.fp32.v.get(i));
+      ASSERT_EQ(s.bf16.m.get(i), from_bf16(to_bf16_at_random(m, word & 0xFFFFU))) << i;
+      ASSERT_EQ(s.bf16.v.get(i), from_bf16(to_bf16_at_random(v, word >> 16U))) << i;
+    }
+  }
+  EXPECT_EQ(s.bf16.m.get(15), s.fp32.m.get(15));  // outside all ranges
+}
+
+TEST(AdamW, MomentsInBf16DoNotDependOnThreadsOrRanges) {
+  const Backend one = make_backend("cpu", 1);
+  const Backend three = make_backend("cpu", 3);
+  const Rounded whole;
+  const Rounded cut;
+  const AdamWRange all = {.begin = 1, .end = 5003, .updates = 5, .weight_decay = 0.1};
+  AdamW op = whole.bf16.op();
+  op.ranges = {&all, 1};
+  three.ops->run(op);
+  op = cut.bf16.op();
+  std::vector<AdamWRange> pieces;
+  for (std::int64_t i = all.begin; i < all.end; i += 7) {
+    pieces.push_back({.begin = i,
+                      .end = std::min(i + 7, all.end),
+                      .updates = all.updates,
+                      .weight_decay = all.weight_decay});
+  }
+  op.ranges = pieces;
+  one.ops->run(op);
+  EXPECT_TRUE(same(cut.bf16.m, whole.bf16.m));
+  EXPECT_TRUE(same(cut.bf16.v, whole.bf16.v));
+  EXPECT_TRUE(same(cut.bf16.master, whole.bf16.master));
+}
+
+TEST(AdamW, AnotherKeyRoundsInAnotherWay) {
+  const Backend cpu = make_backend("cpu", 2);
+  const Rounded a;
+  const Rounded b;
+  AdamW op = a.bf16.op();
+  cpu.ops->run(op);
+  op = b.bf16.op();
+  op.rounding_key = 1;
+  cpu.ops->run(op);
+  EXPECT_FALSE(same(a.bf16.m, b.bf16.m));
+  EXPECT_TRUE(same(a.bf16.master, b.bf16.master));
+}
+
+/// A change of v below half a step of bf16 is lost for good when it is rounded to the nearest.
+TEST(AdamW, SmallChangesOfMomentsInBf16AddUp) {
+  const Backend cpu = make_backend("cpu", 2);
+  const Rounded s;
+  s.bf16.v.fill(1.0);
+  s.bf16.grad.fill(std::sqrt(2.0));
+  const AdamWRange all = {.begin = 0, .end = kCount, .updates = 1, .weight_decay = 0};
+  AdamW op = s.bf16.op();
+  op.ranges = {&all, 1};
+  op.grad_scale = 1;
+  op.max_norm = 0;
+  constexpr int kUpdates = 100;
+  for (int update = 0; update < kUpdates; ++update) {
+    op.rounding_key = static_cast<std::uint64_t>(update);
+    cpu.ops->run(op);
+  }
+  double mean = 0;
+  for (std::int64_t i = 0; i < kCount; ++i) mean += s.bf16.v.get(i) / kCount;
+  EXPECT_NEAR(mean, 2.0 - std::pow(0.999, kUpdates), 1e-4);
 }
 
 TEST(AdamW, CheckRefusesRangesThatOverlapOrLeaveTheTensors) {

@@ -68,6 +68,18 @@ TEST_F(Resume, PackedDocumentsAreNoException) {
   expect_same_run("parts", "straight");
 }
 
+TEST_F(Resume, MomentsInBf16AreNoException) {
+  const std::string bf16 = "precision.optim_states=bf16";
+  ASSERT_EQ(train("straight", {bf16}).code, 0);
+  EXPECT_EQ(train("parts", {bf16, "run.stop_after=17"}).code, kInterrupted);
+  EXPECT_EQ(train("parts", {bf16}).code, 0);
+  expect_same_run("parts", "straight");
+  // A run does not change the type of its moments on the way.
+  const Outcome other = train("parts", {"precision.optim_states=fp32"});
+  EXPECT_EQ(other.code, 4);
+  EXPECT_NE(other.err.find("precision.optim_states"), std::string::npos) << other.err;
+}
+
 TEST_F(Resume, GoingBackToAnOlderCheckpointSetsTheLaterOnesAside) {
   ASSERT_EQ(train("run", {"checkpoint.every=10"}).code, 0);
   const std::string older = (out("run") / "ckpt/step_00000020").string() + "/";

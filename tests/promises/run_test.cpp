@@ -56,6 +56,18 @@ TEST_F(TheRun, NothingIsAllocatedInsideAStep) {
   }
 }
 
+TEST_F(TheRun, TellsItsPeakOfMemoryBesideThePlanOnce) {
+  const Outcome outcome = train("run", {"train.steps=3"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::regex line(
+      "memory    peak [0-9.]+ [MG]iB, planned [0-9.]+ [MG]iB \\([+-][0-9.]+ %\\)");
+  EXPECT_EQ(std::distance(std::sregex_iterator(outcome.out.begin(), outcome.out.end(), line),
+                          std::sregex_iterator()),
+            1)
+      << outcome.out;
+  EXPECT_NE(metrics("run").find(R"("kind":"memory","text":"memory    peak )"), std::string::npos);
+}
+
 TEST_F(TheRun, TheThreadCountChangesNothing) {
   setenv("OMP_NUM_THREADS", "1", 1);
   ASSERT_EQ(train("one").code, 0);

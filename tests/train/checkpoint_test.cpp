@@ -48,6 +48,41 @@ TEST(Checkpoint, ComesBackBitForBit) {
   EXPECT_EQ(loaded.store.updates(), saved.store.updates());
 }
 
+TEST(Checkpoint, MomentsInBf16ComeBackBitForBitAndTakeLessRoom) {
+  const TempFolder folder;
+  const Layout layout(test::small_config());
+  Backend backend = make_backend("cpu", 1);
+  const auto bytes_of = [](const Tensor& flat) {
+    const char* data = static_cast<const char*>(flat.data());
+    return std::string(data, static_cast<std::size_t>(flat.bytes()));
+  };
+  ParameterStore saved(layout, backend, DType::kF32, {.bf16_moments = true});
+  ASSERT_EQ(saved.m().bytes(), 2 * layout.size());
+  for (const Tensor& flat : {saved.m(), saved.v()}) {
+    for (std::int64_t i = 0; i < flat.size(); ++i) {
+      static_cast<std::uint16_t*>(flat.data())[i] = static_cast<std::uint16_t>(3 * i + 1);
+    }
+  }
+  const fs::path path = save_checkpoint(folder.path(), {}, saved, *backend.device);
+  EXPECT_LE(fs::file_size(path / "rank_00000.bin"), static_cast<std::uintmax_t>(8 * layout.size()));
+
+  ParameterStore loaded(layout, backend, DType::kF32, {.bf16_moments = true});
+  const Manifest manifest = verify_checkpoint(path);
+  check_same_model(manifest, loaded);
+  load_checkpoint(path, manifest, loaded, *backend.device);
+  for (const Parameter& parameter : layout.parameters()) {
+    const std::int64_t begin = layout.begin(parameter);
+    const std::int64_t end = begin + parameter.size();
+    EXPECT_EQ(bytes_of(loaded.m().slice(begin, end)), bytes_of(saved.m().slice(begin, end)));
+    EXPECT_EQ(bytes_of(loaded.v().slice(begin, end)), bytes_of(saved.v().slice(begin, end)));
+  }
+
+  const StoredModel in_fp32;
+  const std::string message = refusal([&] { check_same_model(manifest, in_fp32.store); });
+  EXPECT_NE(message.find("moments in bf16"), std::string::npos) << message;
+  EXPECT_NE(message.find("precision.optim_states"), std::string::npos) << message;
+}
+
 TEST(Checkpoint, EqualStatesGiveEqualBytes) {
   const TempFolder first;
   const TempFolder second;

@@ -54,6 +54,15 @@ TEST(HostMemory, APlanThatDoesNotFitNamesBothSizesAndWhatTakesMost) {
   expect_advice({.weights = kGiB, .activations = 8 * kGiB}, "; lower train.micro_batch");
 }
 
+TEST(HostMemory, WhatIsOffloadedMustFitTheHost) {
+  const MemoryPlan plan{.master = kGiB, .m = kGiB, .v = kGiB, .offloaded = 3 * kGiB};
+  EXPECT_NO_THROW(check_offload(plan, 3 * kGiB));
+  test::expect_error(
+      ExitCode::kConfig,
+      {"memory.offload", "need 3.00 GiB", "machine has 2.00 GiB", "memory.offload: none"},
+      [&] { check_offload(plan, 2 * kGiB); });
+}
+
 TEST(GpuMemory, APlanThatFitsIsNoError) {
   const MemoryPlan plan{.weights = kGiB, .activations = kGiB, .gpu = {.context = kGiB}};
   // The context is there when memory is looked at.

@@ -124,17 +124,41 @@ TEST(MemoryPlan, OfAGpuCountsWhatItsBackendTakes) {
   EXPECT_GT(plan_memory(on_a_gpu(2, 131072)).gpu.scratch, plan.gpu.scratch);
 }
 
-TEST(MemoryPlan, ScratchOfAGpuDoesNotGrowWithTheLayers) {
-  EXPECT_EQ(plan_memory(on_a_gpu(2, 32768)).gpu.scratch,
-            plan_memory(on_a_gpu(8, 32768)).gpu.scratch);
+TEST(MemoryPlan, MomentsInBf16TakeHalf) {
+  Config config = on_a_gpu(2, 32768);
+  const MemoryPlan fp32 = plan_memory(config);
+  config.precision.optim_states = "bf16";
+  const MemoryPlan bf16 = plan_memory(config);
+  EXPECT_EQ(2 * bf16.m, fp32.m);
+  EXPECT_EQ(2 * bf16.v, fp32.v);
+  EXPECT_EQ(fp32.total() - bf16.total(), fp32.m);
 }
 
-/// Documents as short as one token are rehearsed: that must not ask for room that no batch needs.
-TEST(MemoryPlan, ShortDocumentsTakeLittleMoreThanLongOnes) {
-  Config config = on_a_gpu(2, 131072);
-  const std::int64_t longest = plan_memory(config).gpu.scratch;
-  config.data.doc_mask = true;
-  EXPECT_LT(plan_memory(config).gpu.scratch, 2 * longest);
+TEST(MemoryPlan, WhatIsOffloadedIsNotOnTheGpu) {
+  Config config = on_a_gpu(2, 32768);
+  const MemoryPlan on_gpu = plan_memory(config);
+  config.memory.offload = "optimizer";
+  const MemoryPlan offloaded = plan_memory(config);
+  EXPECT_EQ(offloaded.offloaded, on_gpu.master + on_gpu.m + on_gpu.v);
+  EXPECT_EQ(on_gpu.total() - offloaded.total(), offloaded.offloaded);
+  const std::string memory = section(plan_report(config), "memory");
+  EXPECT_NE(memory.find("in host memory, beside these: master weights, m and v, " +
+                        size_text(offloaded.offloaded)),
+            std::string::npos)
+      << memory;
+}
+
+TEST(MemoryPlan, WhatPrecisionOrDeviceRuleOutIsRefused) {
+  Config config = two_stages();
+  config.memory.offload = "optimizer";
+  test::expect_error(ExitCode::kConfig, {"memory.offload is optimizer", "memory.offload: none"},
+                     [&] { plan_memory(config); });
+  config = two_stages();
+  config.precision.compute = "fp64";
+  config.precision.optim_states = "bf16";
+  test::expect_error(ExitCode::kConfig,
+                     {"precision.optim_states is bf16", "precision.optim_states: fp32"},
+                     [&] { plan_memory(config); });
 }
 
 TEST(PlanReport, OfAGpuNeedsNone) {
