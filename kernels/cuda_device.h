@@ -55,7 +55,7 @@ class CudaDevice final : public Device {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Device> host_memory_;  ///< made when it is first asked for
-  std::unique_ptr<Nvml> nvml_;  ///< opened when health() is first asked
+  std::unique_ptr<Nvml> nvml_;           ///< opened when health() is first asked
 };
 
 }  // namespace nsa::cuda

@@ -38,7 +38,7 @@ struct ManifestParameter {
 struct Manifest {
   static constexpr std::int64_t kFormat = 1;
   std::string library_version;
-  std::uint32_t layout = 0;  ///< Layout::fingerprint()
+  std::uint32_t layout = 0;     ///< Layout::fingerprint()
   DType dtype = DType::kF32;    ///< of the master weights
   DType moments = DType::kF32;  ///< of m and v
   RunState state;
