@@ -60,9 +60,9 @@ void score_run(const Options& options) {
       fmt::format("step {}: {:.2f} % of {} held-out queries right; the nearest answer is {} "
                   "tokens back",
                   result.step, 100 * result.accuracy(), result.queries, result.nearest));
-  for (std::size_t layer = 0; layer < result.found.size(); ++layer) {
+  for (const Found& found : result.found) {
     log::info(fmt::format("layer {}: the block of the answer is selected for {:.2f} % of them",
-                          layer, 100 * result.found[layer]));
+                          found.layer, 100 * found.share));
   }
 }
 

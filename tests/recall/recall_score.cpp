@@ -54,6 +54,11 @@ std::int64_t count_found(Workshop& shop, std::int64_t layer, const std::vector<Q
   });
 }
 
+/// Whether a layer selects blocks; one that does not has none to look at.
+bool selects(const AttentionConfig& attention, std::int64_t layer) {
+  return attention.selected && !is_dense_layer(attention, layer);
+}
+
 }  // namespace
 
 Score score(const Config& config, const Task& task, const std::string& checkpoint,
@@ -89,14 +94,18 @@ Score score(const Config& config, const Task& task, const std::string& checkpoin
       ++result.queries;
     }
     for (std::int64_t layer = 0; layer < shop.config.model.layers; ++layer) {
-      if (is_dense_layer(shop.config.attention, layer)) continue;
+      if (!selects(shop.config.attention, layer)) continue;
       found[static_cast<std::size_t>(layer)] +=
           count_found(shop, layer, asked, geometry.select_block);
     }
   }
   if (result.queries == 0) fail_data("data.val holds no query");
-  for (const std::int64_t count : found) {
-    result.found.push_back(static_cast<double>(count) / static_cast<double>(result.queries));
+  for (std::int64_t layer = 0; layer < shop.config.model.layers; ++layer) {
+    if (!selects(shop.config.attention, layer)) continue;
+    const std::int64_t count = found[static_cast<std::size_t>(layer)];
+    result.found.push_back(
+        {.layer = layer,
+         .share = static_cast<double>(count) / static_cast<double>(result.queries)});
   }
   return result;
 }

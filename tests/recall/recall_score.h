@@ -11,13 +11,18 @@
 
 namespace nsa::recall {
 
+/// In how many of the queries a layer selects the answer's block.
+struct Found {
+  std::int64_t layer = 0;
+  double share = 0;
+};
+
 struct Score {
   std::int64_t queries = 0;
-  std::int64_t right = 0;    ///< queries whose likeliest next token is the answer
-  std::int64_t nearest = 0;  ///< smallest distance from a query back to its answer
-  std::int64_t step = 0;     ///< finished updates of the checkpoint
-  std::vector<double>
-      found{};  ///< per NSA layer: part of the queries whose answer's block is selected
+  std::int64_t right = 0;      ///< queries whose likeliest next token is the answer
+  std::int64_t nearest = 0;    ///< smallest distance from a query back to its answer
+  std::int64_t step = 0;       ///< finished updates of the checkpoint
+  std::vector<Found> found{};  ///< of the layers that select blocks
 
   double accuracy() const { return static_cast<double>(right) / static_cast<double>(queries); }
 };

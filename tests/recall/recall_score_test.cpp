@@ -2,6 +2,7 @@
 
 #include "recall/recall_score.h"
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -43,9 +44,9 @@ eval: {every: 0, at_start: false}
   Config config() const {
     return parse_config(yaml(), {"run.out_dir=" + (folder_ / "out").string()}, nullptr);
   }
-  Outcome train() const {
+  Outcome train(const std::string& override = "run.seed=1337") const {
     return run_program({NSA_BINARY_DIR "/nsa_train", "--config", yaml(), "--override",
-                        "run.out_dir=" + (folder_ / "out").string()});
+                        "run.out_dir=" + (folder_ / "out").string(), "--override", override});
   }
   Outcome recall(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), NSA_BINARY_DIR "/nsa_recall");
@@ -79,8 +80,23 @@ TEST_F(RecallScore, SelectionIsCountedForEveryNsaLayer) {
   const Score found = score(config(), kTask, "", 20);
   ASSERT_EQ(found.found.size(), 1U);
   // The first block is forced, and holds half of the records.
-  EXPECT_GE(found.found[0], 0.5);
-  EXPECT_LE(found.found[0], 1.0);
+  EXPECT_EQ(found.found[0].layer, 0);
+  EXPECT_GE(found.found[0].share, 0.5);
+  EXPECT_LE(found.found[0].share, 1.0);
+}
+
+TEST_F(RecallScore, WithoutTheSelectedBranchNoSelectionIsCounted) {
+  for (const std::string branches : {"[window]", "[compressed,window]"}) {
+    const std::string override = "attention.branches=" + branches;
+    ASSERT_EQ(train(override).code, 0);
+    Config other = config();
+    other.attention.selected = false;
+    other.attention.compressed = branches != "[window]";
+    const Score found = score(other, kTask, "", 3);
+    EXPECT_EQ(found.queries, 3 * 8);
+    EXPECT_TRUE(found.found.empty());
+    std::filesystem::remove_all(folder_ / "out");
+  }
 }
 
 TEST_F(RecallScore, WithoutACheckpointIsRefused) {
