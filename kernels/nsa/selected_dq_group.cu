@@ -6,10 +6,10 @@
 namespace nsa::cuda {
 namespace {
 
+#if NSA_WARPGROUPS
+
 /// Keys whose scores are in registers at once.
 constexpr int kPart = 32;
-
-#if NSA_WARPGROUPS
 
 /// One warp's rows: probabilities again from lse, and the sum of the gradients of the scores times
 /// keys.

@@ -6,10 +6,10 @@
 namespace nsa::cuda {
 namespace {
 
+#if NSA_WARPGROUPS
+
 /// Lower than any score: a maximum before the first key. Finite, so that differences are.
 constexpr float kLowest = -1e30F;
-
-#if NSA_WARPGROUPS
 
 /// One warp's softmax over base 2 in fp32 with a running maximum, and the sum of values.
 template <class S>
