@@ -14,8 +14,8 @@ namespace {
 constexpr int kBlockKeys = 64;
 constexpr int kExchanges = 2;
 /// Registers per thread: of the warpgroup that loads, of the two that multiply.
-constexpr int kLoaderShare = 40;
-constexpr int kReaderShare = 232;
+[[maybe_unused]] constexpr int kLoaderShare = 40;
+[[maybe_unused]] constexpr int kReaderShare = 232;
 /// Probabilities cross from one warpgroup to the other in half precision, times 2^15: all above
 /// 2^-29 keep eleven bits.
 constexpr float kExchangeBits = 15.0F;
