@@ -229,6 +229,8 @@ struct GuardConfig {
 struct LogConfig {
   std::int64_t every = 1;
   std::string metrics = "metrics.jsonl";  ///< counts from out_dir
+  std::int64_t gpu_every = 0;             ///< steps between rows about the GPU; 0: none
+  std::optional<double> peak_tflops;      ///< empty: by the GPU's name
   friend bool operator==(const LogConfig&, const LogConfig&) = default;
 };
 

@@ -133,10 +133,15 @@ void add_run_keys(std::vector<Key>& keys) {
           "The metrics file. Counts from out_dir.");
   keys.push_back(
       later_key("log.tensorboard", {"false"}, "true or false", "Also write TensorBoard events."));
-  keys.push_back(later_key("log.gpu_every", {"0"}, "whole number",
-                           "Steps between rows about the GPUs' state."));
-  keys.push_back(later_key("log.peak_tflops", {"auto"}, "number, or auto",
-                           "What model FLOPs utilisation is measured against."));
+  log.add(
+      "gpu_every", &LogConfig::gpu_every,
+      {.min = 0, .max = kMaxInt32, .shared = false, .unit = "steps"},
+      "A metrics row about the GPU (load, power, temperature, clocks and what lowers them) each "
+      "so many steps. 0: off.");
+  log.add(
+      "peak_tflops", &LogConfig::peak_tflops,
+      {.min = 0, .open = true, .none = "auto", .shared = false, .unit = "TFLOP/s"},
+      "What model FLOPs utilisation is measured against. auto: the GPU's bf16 rate by its name.");
 }
 
 }  // namespace nsa::settings

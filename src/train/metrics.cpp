@@ -161,7 +161,7 @@ void MetricsFile::train(const TrainRow& row) {
                {"grad_norm", number(row.grad_norm)},
                {"lr", number(row.lr)},
                {"tok_s", number(row.tok_s)},
-               {"mfu_model", nullptr},  // no peak is known for a CPU
+               {"mfu_model", number(row.mfu)},
                {"mem_gib", number(row.mem_gib)},
                {"data_wait", number(row.data_wait)}};
   if (row.nsa) {
@@ -178,6 +178,20 @@ void MetricsFile::train(const TrainRow& row) {
   json["wall_s"] = number(wall_seconds());
   json["time"] = utc_now();
   write(json.dump());
+}
+
+void MetricsFile::gpu(std::int64_t step, const std::optional<DeviceHealth>& health) {
+  if (!health) return;
+  write(Json{{"type", "gpu"},
+             {"step", step},
+             {"utilisation", number(health->utilisation)},
+             {"power_w", number(health->power_w)},
+             {"power_limit_w", number(health->power_limit_w)},
+             {"temperature_c", number(health->temperature_c)},
+             {"clock_mhz", number(health->clock_mhz)},
+             {"throttle", health->throttle},
+             {"time", utc_now()}}
+            .dump());
 }
 
 void MetricsFile::val(const Validation& row, const std::vector<PositionBucket>& by_position) {

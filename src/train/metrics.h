@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/device.h"
 #include "ops/nsa_geometry.h"
 #include "train/position_loss.h"
 #include "train/run_state.h"
@@ -33,10 +34,11 @@ struct TrainRow {
   double grad_norm = 0;
   double lr = 0;
   double tok_s = 0;
-  double mem_gib = 0;         ///< largest use of device memory so far; a GPU's: of all on it
-  double data_wait = 0;       ///< share of the time that went into reading data
-  std::optional<NsaRow> nsa;  ///< none in a dense model
-  std::int64_t skipped = 0;   ///< updates left out so far
+  std::optional<double> mfu = {};  ///< model FLOPs utilisation; none where no peak is known
+  double mem_gib = 0;              ///< largest use of device memory so far; a GPU's: of all on it
+  double data_wait = 0;            ///< share of the time that went into reading data
+  std::optional<NsaRow> nsa;       ///< none in a dense model
+  std::int64_t skipped = 0;        ///< updates left out so far
 };
 
 class MetricsFile {
@@ -59,6 +61,8 @@ class MetricsFile {
   /// `resolved` as one object of sections; its values are those of print_config.
   void config(std::int64_t step, const Config& resolved);
   void train(const TrainRow& row);
+  /// What the device's driver tells, as far as it tells; nothing is written where it tells nothing.
+  void gpu(std::int64_t step, const std::optional<DeviceHealth>& health);
   void val(const Validation& row, const std::vector<PositionBucket>& by_position);
   /// kind: memory | stage | save | save_failed | signal | skip | nonfinite | sample
   void event(std::int64_t step, const std::string& kind, const std::string& text);

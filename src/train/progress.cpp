@@ -29,6 +29,7 @@ std::string progress_line(const Progress& progress) {
   line +=
       fmt::format("  gnorm {:.2f}  lr {:.1e}  {} tok/s  {:.2f} GiB  data {:.1f}%", row.grad_norm,
                   row.lr, rate_text(row.tok_s), row.mem_gib, 100 * row.data_wait);
+  if (row.mfu) line += fmt::format("  mfu {:.1f}%", 100 * *row.mfu);
   if (row.nsa) {
     line += fmt::format("  nsa r{} n{} w{}", row.nsa->geometry.rate, row.nsa->geometry.top_n,
                         row.nsa->geometry.window);

@@ -106,7 +106,9 @@ class Trainer {
     double seconds = 0;
     double data_seconds = 0;
     std::int64_t tokens = 0;
+    double flops = 0;
   } since_report_;
+  std::optional<double> peak_flops_;  ///< of the device
 };
 
 }  // namespace nsa

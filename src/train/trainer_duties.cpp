@@ -12,6 +12,7 @@
 #include "train/progress.h"
 #include "train/start_report.h"
 #include "train/trainer.h"
+#include "train/utilisation.h"
 
 namespace nsa {
 namespace {
@@ -38,23 +39,32 @@ void Trainer::report_step(const StepReport& report) {
   since_report_.seconds += report.seconds;
   since_report_.data_seconds += report.data_seconds;
   since_report_.tokens += plan.tokens_per_step;
+  since_report_.flops += static_cast<double>(plan.tokens_per_step) *
+                         training_flops(shop_.config, plan.seq_len, plan.geometry);
+  const std::int64_t gpu_every = shop_.config.log.gpu_every;
+  if (gpu_every > 0 && step_ % gpu_every == 0) {
+    metrics_.gpu(step_, shop_.backend.device->health());
+  }
   const std::int64_t every = shop_.config.log.every;
   const std::int64_t steps = shop_.schedule.steps();
   if (step_ != steps && (every == 0 || step_ % every != 0)) return;
 
   const double tokens_per_second =
       static_cast<double>(since_report_.tokens) / since_report_.seconds;
-  const TrainRow row{.step = step_,
-                     .tokens = plan.tokens_before + plan.tokens_per_step,
-                     .epoch = loader_.state().epoch,
-                     .loss = report.loss,
-                     .grad_norm = report.grad_norm,
-                     .lr = plan.learning_rate,
-                     .tok_s = tokens_per_second,
-                     .mem_gib = static_cast<double>(peak_memory(*shop_.backend.device)) / kGiB,
-                     .data_wait = since_report_.data_seconds / since_report_.seconds,
-                     .nsa = nsa_row(shop_.config, plan),
-                     .skipped = guard_.skipped()};
+  const TrainRow row{
+      .step = step_,
+      .tokens = plan.tokens_before + plan.tokens_per_step,
+      .epoch = loader_.state().epoch,
+      .loss = report.loss,
+      .grad_norm = report.grad_norm,
+      .lr = plan.learning_rate,
+      .tok_s = tokens_per_second,
+      .mfu = peak_flops_ ? std::optional(since_report_.flops / since_report_.seconds / *peak_flops_)
+                         : std::nullopt,
+      .mem_gib = static_cast<double>(peak_memory(*shop_.backend.device)) / kGiB,
+      .data_wait = since_report_.data_seconds / since_report_.seconds,
+      .nsa = nsa_row(shop_.config, plan),
+      .skipped = guard_.skipped()};
   since_report_ = {};
   if (!memory_told_) {
     const std::string line = peak_memory_line(shop_);

@@ -13,6 +13,7 @@
 #include "train/resume.h"
 #include "train/start_report.h"
 #include "train/trainer.h"
+#include "train/utilisation.h"
 #include "train/version.h"
 
 namespace nsa {
@@ -89,6 +90,7 @@ Trainer::Trainer(const Config& config)
       resolved_yaml_(print_config(shop_.config)) {
   if (shop_.data.val && shop_.config.eval.tokens > 0) evaluator_.emplace(shop_);
   if (!shop_.config.eval.sample.prompts.empty()) sampler_.emplace(shop_);
+  peak_flops_ = peak_flops(shop_.config, shop_.backend.device->name(), shop_.store.dtype());
   evaluation_pending_ = evaluator_ && shop_.config.eval.at_start;
   if (position_.page != shop_.schedule.page()) {
     loader_ =

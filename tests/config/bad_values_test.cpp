@@ -176,14 +176,13 @@ INSTANTIATE_TEST_SUITE_P(
                     LaterCase{"data.text_key", "body"}, LaterCase{"data.on_bad_line", "skip"},
                     LaterCase{"model.init_from", "x"}, LaterCase{"optim.name", "muon"},
                     LaterCase{"precision.compute", "fp16"}, LaterCase{"precision.master", "bf16"},
-                    LaterCase{"precision.grad_accum", "bf16"},
-                    LaterCase{"parallel.ranks", "2"}, LaterCase{"parallel.zero", "2"},
-                    LaterCase{"parallel.backend", "nccl"}, LaterCase{"parallel.timeout_s", "5"},
-                    LaterCase{"parallel.overlap", "false"}, LaterCase{"checkpoint.async", "true"},
+                    LaterCase{"precision.grad_accum", "bf16"}, LaterCase{"parallel.ranks", "2"},
+                    LaterCase{"parallel.zero", "2"}, LaterCase{"parallel.backend", "nccl"},
+                    LaterCase{"parallel.timeout_s", "5"}, LaterCase{"parallel.overlap", "false"},
+                    LaterCase{"checkpoint.async", "true"},
                     LaterCase{"checkpoint.export_last", "hf"}, LaterCase{"guard.loss_z", "6"},
                     LaterCase{"guard.grad_z", "6"}, LaterCase{"guard.window", "64"},
-                    LaterCase{"log.tensorboard", "true"}, LaterCase{"log.gpu_every", "10"},
-                    LaterCase{"log.peak_tflops", "989"}));
+                    LaterCase{"log.tensorboard", "true"}));
 
 TEST(OfAnotherVersion, EveryKeyOfIsRefused) {
   std::int64_t keys = 0;
@@ -193,7 +192,7 @@ TEST(OfAnotherVersion, EveryKeyOfIsRefused) {
     const std::string message = refusal_of("", {key.rules.name + "=another"});
     EXPECT_NE(message.find("another is not in this version"), std::string::npos) << message;
   }
-  EXPECT_GT(keys, 20);
+  EXPECT_GT(keys, 15);
 }
 
 TEST(OfAnotherVersion, ARunThatIsNotDeterministicIsToldWhy) {

@@ -43,7 +43,7 @@ signals: {stop: [HUP], save: [USR2, QUIT]}
 eval: {every: 7, tokens: 12345, at_start: false,
        sample: {prompts: ["x\ny", "null", "", "🙂"], tokens: 3, temperature: 0, top_k: 1}}
 guard: {on_nonfinite: skip, max_skips: 2}
-log: {every: 2, metrics: m.jsonl}
+log: {every: 2, metrics: m.jsonl, gpu_every: 5, peak_tflops: 312.5}
 )";
 
 Config everything() {

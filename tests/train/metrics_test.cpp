@@ -80,6 +80,29 @@ TEST_F(Metrics, ATrainRowIsCompactAndInOrder) {
   EXPECT_TRUE(std::regex_match(text(), expected)) << text();
 }
 
+TEST_F(Metrics, UtilisationIsToldWhereAPeakIsKnown) {
+  TrainRow row = some_row(3);
+  row.mfu = 0.4925;
+  MetricsFile(path_, std::nullopt).train(row);
+  EXPECT_NE(text().find("\"mfu_model\":0.4925,"), std::string::npos) << text();
+}
+
+TEST_F(Metrics, AGpuRowHoldsWhatTheDriverTells) {
+  MetricsFile file(path_, std::nullopt);
+  file.gpu(4, std::nullopt);
+  EXPECT_EQ(text(), "");
+  file.gpu(4, DeviceHealth{.utilisation = 0.5,
+                           .power_w = 612.25,
+                           .power_limit_w = std::nullopt,
+                           .temperature_c = std::nullopt,
+                           .clock_mhz = 1755,
+                           .throttle = {"power_cap"}});
+  const std::regex expected(
+      R"(\{"type":"gpu","step":4,"utilisation":0\.5,"power_w":612\.25,"power_limit_w":null,)"
+      R"("temperature_c":null,"clock_mhz":1755\.0,"throttle":\["power_cap"\],"time":"[^"]*"\}\n)");
+  EXPECT_TRUE(std::regex_match(text(), expected)) << text();
+}
+
 TEST_F(Metrics, NumbersHaveNineSignificantDigits) {
   MetricsFile(path_, std::nullopt)
       .val({.step = 5, .loss = 1.23456789123, .tokens = 77},

@@ -25,11 +25,20 @@ TEST(ProgressLine, SaysWhatTheManualShows) {
       "data 0.3%  nsa r16 n16 w512  eta 2h41");
 }
 
+TEST(ProgressLine, SaysTheUtilisationWhereItIsKnown) {
+  TrainRow row;
+  row.mfu = 0.4925;
+  const std::string line =
+      progress_line({.row = row, .steps = 10, .val_loss = {}, .seconds_left = {}});
+  EXPECT_NE(line.find("  mfu 49.2%"), std::string::npos) << line;
+}
+
 TEST(ProgressLine, LeavesOutWhatThereIsNot) {
   const std::string line =
       progress_line({.row = {}, .steps = 10, .val_loss = {}, .seconds_left = {}});
   EXPECT_EQ(line.find("val"), std::string::npos);
   EXPECT_EQ(line.find("nsa"), std::string::npos);
+  EXPECT_EQ(line.find("mfu"), std::string::npos);
   EXPECT_EQ(line.find("eta"), std::string::npos);
 }
 
