@@ -54,12 +54,12 @@ struct SourceFile {
 };
 
 std::vector<SourceFile> source_files(const std::vector<std::string>& tops) {
-  static const std::set<std::string> kSuffixes = {".h", ".cpp", ".cuh", ".cu", ".sh", ".py"};
+  static const std::set<std::string> suffixes = {".h", ".cpp", ".cuh", ".cu", ".sh", ".py"};
   std::vector<SourceFile> files;
   for (const std::string& top : tops) {
     const fs::path base = top == "src" ? kRoot / "src" : kRoot;
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
-      if (!entry.is_regular_file() || !kSuffixes.contains(entry.path().extension().string())) {
+      if (!entry.is_regular_file() || !suffixes.contains(entry.path().extension().string())) {
         continue;
       }
       SourceFile file{entry.path(), fs::relative(entry.path(), base).string(), {}};
@@ -124,7 +124,7 @@ TEST(House, NoBackendIsChosenByThePreprocessor) {
 
 // Every source file has a test of its name, or stands here with the reason.
 TEST(House, EverySourceFileHasATest) {
-  static const std::map<std::string, std::string> kTestedElsewhere = {
+  static const std::map<std::string, std::string> tested_elsewhere = {
       {"config/codec.cpp", "values: reading_test, bad_values_test"},
       {"config/parse.cpp", "the config tests, by subject"},
       {"config/presets.cpp", "reading_test, print_test"},
@@ -166,7 +166,7 @@ TEST(House, EverySourceFileHasATest) {
   }
   for (const SourceFile& file : source_files({"src"})) {
     if (file.path.extension() != ".cpp" || file.name.find('/') == std::string::npos) continue;
-    if (kTestedElsewhere.contains(file.name)) continue;
+    if (tested_elsewhere.contains(file.name)) continue;
     EXPECT_TRUE(tests.contains(file.path.stem().string() + "_test")) << file.name;
   }
 }

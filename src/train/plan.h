@@ -11,18 +11,19 @@
 
 namespace nsa {
 
-/// Memory of a run by class, in bytes. Exact for what lives as long as the run. On a CPU the scratch
-/// of ops (a few MiB a thread) and the tokens of a batch come on top; on a GPU they are in `gpu`.
+/// Memory of a run by class, in bytes. Exact for what lives as long as the run. On a CPU the
+/// scratch of ops (a few MiB a thread) and the tokens of a batch come on top; on a GPU they are in
+/// `gpu`.
 struct MemoryPlan {
   std::int64_t weights = 0;
   std::int64_t master = 0;  ///< 0 where the weights are their own masters
   std::int64_t gradients = 0;
   std::int64_t m = 0;
   std::int64_t v = 0;
-  std::int64_t offloaded = 0;  ///< of master, m and v: in host memory, not on the GPU
+  std::int64_t offloaded = 0;    ///< of master, m and v: in host memory, not on the GPU
   std::int64_t activations = 0;  ///< of the stage that needs most
   std::int64_t logits = 0;       ///< the chunk of logits inside the activations
-  GpuMemory gpu{};           ///< 0 on a CPU
+  GpuMemory gpu{};               ///< 0 on a CPU
   /// What the run allocates for sure, and all of it.
   std::int64_t certain() const {
     return weights + master + gradients + m + v + activations - offloaded;
