@@ -234,10 +234,10 @@ unsigned grid_of(std::int64_t count) {
 }
 
 /// What the slots can come to. A list that one span holds has slots where it is longer than a part:
-/// at most 2 n / part for n queries. One that several spans hold has a part more in each: only lists
-/// of a document that crosses the end of a span are such, one document at each end, so that the
-/// blocks of a span's two are at most those up to its end. `parts` are those of all queries in one
-/// list.
+/// at most 2 n / part for n queries. One that several spans hold has a part more in each: only
+/// lists of a document that crosses the end of a span are such, one document at each end, so that
+/// the blocks of a span's two are at most those up to its end. `parts` are those of all queries in
+/// one list.
 std::int64_t slots_bound(const Selection& selection, const BlockLists& lists, std::int64_t parts,
                          std::int64_t span) {
   const std::int64_t tokens = selection.documents.tokens;

@@ -30,10 +30,10 @@ struct AdamWRange {
 /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 /// master -= lr * (m / (1 - b1^updates) / (sqrt(v / (1 - b2^updates)) + eps) + decay * master);
 /// weights = master rounded. Does nothing at all when norm is not finite.
-/// Moments in bf16 are computed with in fp32 and then rounded at random (to_bf16_at_random), so that
-/// small changes are not lost: those of element i by word i % 4 of philox(rounding_key, 0, i / 4), m
-/// by its lower half and v by its upper half.
-/// Source: Loshchilov and Hutter, arXiv 1711.05101.
+/// Moments in bf16 are computed with in fp32 and then rounded at random (to_bf16_at_random), so
+/// that small changes are not lost: those of element i by word i % 4 of philox(rounding_key, 0, i /
+/// 4), m by its lower half and v by its upper half. Source: Loshchilov and Hutter, arXiv
+/// 1711.05101.
 struct AdamW {
   Tensor weights;          ///< out [count]; may be `master` itself when the types agree
   Tensor master;           ///< in/out [count], the grad dtype of the weights, as all below
